@@ -8,17 +8,21 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from queue_db import arguments
 from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.feeds import MessageOptions
 from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.cli.recording import user
+from queue_db.cli.statuses import NegativeError
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, RouteError
 from queue_db.operations import routes as operations
-from queue_db.routes import RouteInfo, Step
+from queue_db.routes import RouteInfo, Step, store
 from queue_db.routes.conditions import EXAMPLE
 from queue_db.routes.definition import ACTIONS, Definition
 from queue_db.routes.patterns import PatternForm
+from queue_db.routes.tables import COUNTER_LENGTH
 
 NameArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="Name of the route.")]
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="Which topics match.")]
@@ -92,7 +96,9 @@ def list_routes(
     counter: Annotated[
         str | None, typer.Option("--counter", metavar="COUNTER", help="The keys that this counter has counted most.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="With --counter: at most N keys.")] = 10,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", show_default="10", help="With --counter: at most N keys.")
+    ] = None,
     common: CommonOptions,
 ) -> None:
     """List the routes with what they do, their patterns and what they have counted.
@@ -101,13 +107,17 @@ def list_routes(
     """
     if definitions and counter is not None:
         raise ArgumentError("--definitions and --counter exclude each other: give one of them")
+    if limit is not None and counter is None:
+        raise ArgumentError("--limit is for the keys of a counter: give it with --counter")
     with common.open() as db:
         if definitions:
             stored = db.routes.definitions()
             common.print_all(stored, ("definition", *_DOES, "created"), lambda one: (one.sha[:_SHOWN], *_does(one), one.created_at))
             return
         if counter is not None:
-            counted, columns = db.routes.top(counter, limit=limit), ("key", "messages")
+            counted, columns = db.routes.top(counter, limit=limit or 10), ("key", "messages")
+            if not counted and counter not in [one.target for one in db.routes.list() if one.action == "count"]:
+                _check_counter(db, counter)
             common.print_all(counted, columns, lambda one: one, lambda one: dict(zip(columns, one, strict=True)))
             return
         found = db.routes.list()
@@ -233,6 +243,7 @@ def reset(
     """Delete what a counter has counted: it begins at 0 again."""
     what = f"Counter {counter}" if key is None else f"The count of {key} by counter {counter}"
     with common.open() as db:
+        _check_counter(db, counter, key)
         profiles.confirm_loss(f"{what} in {db.url} will be deleted.", yes=yes)
         done = operations.reset(db, user(), counter, key)
     common.print_state({"counter": counter, "key": key}, "reset", there=done)
@@ -260,6 +271,14 @@ def dry_run(
         output.note(f"{topic}: no route")
     else:
         common.print_all(found.steps, ("hops", "topic", "route", "patterns", "action", "target", "cut", "definition"), _line)
+
+
+def _check_counter(db: QueueDB, counter: str, key: str | None = None) -> None:
+    """Raise unless the counter, or its key, has counted something."""
+    arguments.name("counter", counter, COUNTER_LENGTH)
+    if not db.core.read("routes.counted", store.counted, counter, key):
+        of_key = "" if key is None else f" {key}"
+        raise NegativeError(f"{counter}{of_key}: not found", "no_such_counter")
 
 
 def _doubts(pattern: str, form: str) -> list[str]:

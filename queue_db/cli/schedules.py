@@ -63,7 +63,10 @@ class RuleOptions:
     def given(self) -> dict[str, Any]:
         """The arguments of a definition."""
         first_at = None if self.first_at is None else moment("--first-at", self.first_at)
-        stays = {"zone": self.zone or UNCHANGED, "catch_up": self.catch_up.value if self.catch_up else UNCHANGED}
+        stays = {
+            "zone": UNCHANGED if self.zone is None else self.zone,
+            "catch_up": self.catch_up.value if self.catch_up else UNCHANGED,
+        }
         return {**asdict(self), **stays, "first_at": first_at}
 
 

@@ -13,6 +13,7 @@ from queue_db.cli.options import CommonOptions, QueueOption, YesOption
 from queue_db.cli.recording import user
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
+from queue_db.operations import rights
 from queue_db.operations import streams as operations
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stream.")]
@@ -71,6 +72,7 @@ def complete(
     these jobs.
     """
     with common.open() as db:
+        rights.stream(db, user(), name)
         what = "All jobs" if checkpoint is None else f"The jobs committed in {str(checkpoint)!r}, among those"
         profiles.confirm_loss(f"{what} that stream {name!r} holds in {db.url} will be completed and leave the queue.", yes=yes)
         completed = operations.complete(db, user(), name, checkpoint=checkpoint)
@@ -102,6 +104,8 @@ def release(
     if (name is None) != expired:
         raise ArgumentError("no stream chosen: give its name, or else --expired")
     with common.open() as db:
+        if name is not None:
+            rights.stream(db, user(), name)
         which = "expired streams hold" if name is None else f"stream {name!r} holds"
         question = f"The jobs that {which} in {db.url} will return to their queue, and the checkpoints become invalid."
         profiles.confirm_loss(f"{question} {_risk(db, name)}", yes=yes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queue_db import arguments
 from queue_db.database.transaction import Run
-from queue_db.errors import ArgumentError, FeedError, TrimmedError
+from queue_db.errors import ArgumentError, NoSuchFeedError, TrimmedError
 from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
 from queue_db.feeds.message import Message, Page
@@ -107,6 +107,7 @@ def _read_on(feed: Feed, position: Position | None, limit: int, on_trimmed: OnTr
 def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, list[MessageRow]]:
     """The feed, and some messages after the position.
 
+    :raises NoSuchFeedError: the feed was deleted.
     :raises PositionError: the feed cannot be read from there.
     """
     known = feed.row()
@@ -119,7 +120,7 @@ def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, li
         if position is None:
             # From the beginning of what has the name now.
             return once(feed, None, limit)
-        raise FeedError(f"feed {feed.name!r} was deleted")
+        raise NoSuchFeedError(f"feed {feed.name!r} was deleted")
     if position is not None:
         check(position, row)
     return row, found

@@ -103,6 +103,7 @@ class Feeds:
         :param delay: seconds before which a message cannot be claimed that is published without a ``delay``; 0: none (a new feed).
         :param expires_in: seconds after which a message expires that is published without ``expires_in``; 0: never (a new feed).
             Other processes use a new ``delay`` and ``expires_in`` within a second.
+        :raises NoSuchFeedError: there is no such feed, and these settings cannot make one.
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         arguments.name("feed", name, FEED_LENGTH)
@@ -120,7 +121,7 @@ class Feeds:
             need = f"there is no feed {name!r}: "
             words = [_NAMES[one] for one in sorted(limits)]
             python, options = ", ".join(sorted(words)), ", ".join(f"--{word.replace('_', '-')}" for word in sorted(words))
-            raise FeedError(
+            raise NoSuchFeedError(
                 f"{need}{python} need claims=True", wire=f'{need}{python} need "claims": true', cli=f"{need}{options} need --claims"
             )
         if (values or limits) and (known := self._known.get(name)) is not None:

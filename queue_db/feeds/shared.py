@@ -13,7 +13,7 @@ from queue_db import arguments
 from queue_db.core import ONCE
 from queue_db.database.transaction import Run
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
+from queue_db.errors import ArgumentError, NoSuchCursorError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds import numbering
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import Message, Origin, SpanInfo
@@ -100,7 +100,7 @@ class SharedCursor:
         :param limit: messages, at most 10,000.
         :param lease: seconds until another consumer may claim the span; :meth:`Span.extend` extends them.
         :raises TrimmedError: messages were trimmed before they were claimed.
-        :raises FeedError: the cursor or its feed was deleted.
+        :raises NoSuchCursorError: the cursor or its feed was deleted.
         """
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         micros = arguments.seconds("lease", lease, zero=False)
@@ -131,7 +131,9 @@ class SharedCursor:
 
     def _shared(self, look: Look | None) -> Look:
         if look is None or look.handed is None:
-            raise FeedError(f"feed {self.feed.name!r} has no shared cursor {self.name!r} any more: open it again with feed.shared")
+            raise NoSuchCursorError(
+                f"feed {self.feed.name!r} has no shared cursor {self.name!r} any more: open it again with feed.shared"
+            )
         return look
 
     def _rank(self) -> int:

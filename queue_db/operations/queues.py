@@ -47,6 +47,8 @@ def limit(db: QueueDB, actor: Actor, queue: str, limits: Limits) -> None:
     actor.check("manage", queue)
     given = {name: value for name, value in asdict(limits).items() if not isinstance(value, Unchanged)}
     detail = {name: "none" if value is None else value for name, value in given.items()}
+    if detail.get("per") == "none" and given.get("rate", db.queue(queue).controls().rate) is not None:
+        detail["per"] = 1.0  # a rate is one of some seconds
     # A new limit of groups may unblock jobs, in transactions that follow.
     with entry(db, actor, "limit", f"queue {queue}", detail=detail, of="limits.change"):
         db.queue(queue).limit(**given)

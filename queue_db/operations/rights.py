@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_db.db import QueueDB
-from queue_db.errors import JobNotFoundError, NoSuchFeedError
+from queue_db.errors import JobNotFoundError, NoSuchFeedError, NoSuchStreamError
 from queue_db.model import Job
 from queue_db.operations.actor import Actor
 from queue_db.schedules import Schedule
@@ -53,3 +53,15 @@ def feed(db: QueueDB, name: str) -> None:
     except NoSuchFeedError as error:
         known = ", ".join(one.name for one in db.feeds.list()) or "none"
         raise NoSuchFeedError(str(error), cli=f"{error}; known: {known}") from None
+
+
+def stream(db: QueueDB, actor: Actor, name: str) -> None:
+    """Raise unless there is such a stream of a queue that the actor may manage: nobody else learns its name.
+
+    :raises ForbiddenError: the actor may manage no queue.
+    :raises NoSuchStreamError: there is none.
+    """
+    actor.check("manage")
+    mine = [one.name for one in db.streams.list() if actor.allows("manage", one.queue)]
+    if name not in mine:
+        raise NoSuchStreamError(f"there is no stream {name!r}; known: {', '.join(mine) or 'none'}")

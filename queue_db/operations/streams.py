@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from queue_db.db import QueueDB
-from queue_db.errors import NoSuchStreamError
+from queue_db.operations import rights
 from queue_db.operations.actor import Actor
 from queue_db.operations.entry import entry
 
@@ -16,7 +16,7 @@ def complete(db: QueueDB, actor: Actor, stream: str, *, checkpoint: str | os.Pat
     :param checkpoint: folder of the query's checkpoint, on this machine: only the batches that it has committed.
     :raises NoSuchStreamError: there is no such stream.
     """
-    _check(db, actor, stream)
+    rights.stream(db, actor, stream)
     path = None if checkpoint is None else os.fspath(checkpoint)
     # A committed batch without jobs fences the query off, too.
     of, number = ("streams.complete_held", _jobs) if path is None else ("streams.complete_committed", _fenced)
@@ -29,7 +29,7 @@ def release(db: QueueDB, actor: Actor, stream: str) -> int:
 
     :raises NoSuchStreamError: there is no such stream.
     """
-    _check(db, actor, stream)
+    rights.stream(db, actor, stream)
     with entry(db, actor, "release", f"stream {stream}", of="release", number=lambda answer: _fenced(answer[0])):
         return db.streams.release(stream)
 
@@ -40,18 +40,6 @@ def release_expired(db: QueueDB, actor: Actor) -> list[str]:
     names = ("streams", lambda answer: [answer[0]])
     with entry(db, actor, "release", "expired streams", of="release_expired", number=_one, items=names):
         return db.streams.expire()
-
-
-def _check(db: QueueDB, actor: Actor, stream: str) -> None:
-    """Raise unless there is such a stream of a queue that the actor may manage: nobody else learns its name.
-
-    :raises ForbiddenError: the actor may manage no queue.
-    :raises NoSuchStreamError: there is none.
-    """
-    actor.check("manage")
-    mine = [one.name for one in db.streams.list() if actor.allows("manage", one.queue)]
-    if stream not in mine:
-        raise NoSuchStreamError(f"there is no stream {stream!r}; known: {', '.join(mine) or 'none'}")
 
 
 def _one(answer: tuple[str, int | None, int]) -> int:

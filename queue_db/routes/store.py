@@ -362,6 +362,16 @@ def top(tx: Transaction, name: str, limit: int) -> list[tuple[str, int]]:
     return [(key, int(messages)) for key, messages in rows]
 
 
+def counted(tx: Transaction, name: str, key: str | None = None) -> bool:
+    """Whether a counter, or one of its keys, has counted something."""
+    tables = route_tables(tx.tables)
+    counts, keyed = tables.counts.c, tables.keyed_counts.c
+    queries = [select(keyed.name).where(keyed.name == name, *([] if key is None else [keyed.counted_key == key]))]
+    if key is None:
+        queries.append(select(counts.name).where(counts.name == name))
+    return any(tx.connection.execute(query.limit(1)).first() is not None for query in queries)
+
+
 def reset(tx: Transaction, name: str, key: str | None) -> bool:
     """Delete the rows of a counter, or of one of its keys; False: there are none."""
     tables = route_tables(tx.tables)

@@ -279,6 +279,8 @@ def serve(
         if (supervisor := processes.link()) is not None:
             answers.answer_supervised(supervisor)
             return
+        if not read_only:
+            profiles.confirm(f"serve: {'the file will be created, and ' * new}changes will be allowed")
         with _open(common) as db:
             _prepare(db, new=new)
             with _listening(address.host, address.port) as listening:
@@ -400,7 +402,6 @@ def _prepare(db: QueueDB, *, new: bool) -> None:
     :raises SchemaOutOfDateError: the tables are missing or of another version.
     """
     if new:
-        profiles.confirm("create the tables")
         db.migrate()
         output.note("a new file: the tables are created")
     db.check()

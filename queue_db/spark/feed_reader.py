@@ -180,11 +180,12 @@ class FeedRead:
     def _missing(self, row: FeedRow | None, partition: FeedPart, after: int, before: int) -> int:
         """How many messages above ``after`` and up to ``before`` were trimmed while they were read.
 
-        :raises PositionError: the feed was purged, or deleted.
+        :raises NoSuchFeedError: the feed was deleted.
+        :raises PositionError: the feed was purged.
         :raises TrimmedError: some were trimmed, and ``failOnDataLoss`` is true.
         """
         if row is None:
-            raise FeedError(f"feed {self.name!r} was deleted while it was read")
+            raise NoSuchFeedError(f"feed {self.name!r} was deleted while it was read")
         belongs(partition.position(after), row)
         lost = ranges.Range(after + 1, min(before, row.first_seq - 1))
         if lost.messages <= 0:

@@ -30,7 +30,7 @@ MISTAKES = {
         1,
         "job 1 stays dead: its unique_key 'k' is taken by a job in the queue, or one whose",
     ),
-    "feeds set new --max-attempts 3": (2, "there is no feed 'new': --max-attempts need --claims"),
+    "feeds set new --max-attempts 3": (1, "there is no feed 'new': --max-attempts need --claims"),
     "feeds set new --claims --delay 9 --expires-in 5": (2, "over: --delay must be less than --expires-in"),
     "feeds publish orders a null --delay 5": (2, "make a feed of another name with --claims"),
     "feeds read orders --after 5": (

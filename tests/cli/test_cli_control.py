@@ -92,6 +92,7 @@ def test_schedules(ask, db, name):
     assert ask("schedules", "set", name, name, "k", '{"a": 1}', *rule, "--json").record == {"schedule": name, "state": "changed"}
     assert "cron" in ask("schedules", "set", name, name, "k", status=2).err
     assert "--first-at" in ask("schedules", "set", name, name, "k", "--every", 60, "--first-at", "soon", status=2).err
+    assert "zone" in ask("schedules", "set", name, name, "k", "--cron", "0 3 * * *", "--zone", "", status=2).err
     assert "PAYLOAD is not JSON" in ask("schedules", "set", name, name, "k", "{", "--every", 60, status=2).err
     (record,) = [one for one in ask("schedules", "list", "--json").records if one["name"] == name]
     assert (record["rule"], record["zone"], record["last_at"]) == ("0 3 * * *", "Europe/Berlin", None)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,7 @@ def changing(names: Names) -> set[str]:
     looking = {name for name in commands if not any(call.startswith(f"{name} ") or call == name for call in calls)}
     assert looking == {command for command, _ in LOOKS}, "the others change nothing, which is tested with them"
     without = {name for name, command in commands.items() if all(one.name != "profile" for one in command.params)}
-    # A service changes what clients with tokens ask for; its own changes are in the tests below.
+    # A service is asked about in a test of its own: it would not end.
     return {call for call in calls if call.split()[0] not in without | {"serve"}}
 
 
@@ -145,6 +146,14 @@ def test_one_question_before_data_is_deleted(
     assert (asked.count("[y/N]"), asked.count("The profile production is protected.")) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "command", ["streams complete gone", "streams release gone", "routes reset gone", "feeds purge gone", "feeds remove gone"]
+)
+def test_no_question_about_what_is_not_there(ask_at: Ask, databases: tuple[str, str], command: str) -> None:
+    error = ask_at(None, *command.split(), "--profile", "production", "--json", status=1).record["error"]
+    assert error["code"] == f"no_such_{command.split(maxsplit=1)[0].replace('routes', 'counter').removesuffix('s')}"
+
+
 @pytest.mark.parametrize("command", ["prune", "dead redrive --all", "dead purge --all", "queues purge mail"])
 def test_nothing_is_drawn_over_a_question(
     ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch, command: str
@@ -167,11 +176,21 @@ def test_nothing_is_drawn_over_a_question(
     assert [during for _, _, during in asked] == [[]]
 
 
-@pytest.mark.parametrize("command", ["serve --port 0", "migrate"])
-def test_no_file_is_made_before_the_answer(ask_at: Ask, file: Path, tmp_path: Path, command: str) -> None:
+def test_a_service_that_allows_changes_is_asked_about(ask_at: Ask, databases: tuple[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # no service starts here
+        serve = ["serve", "--port", taken.getsockname()[1], "--profile"]
+        refused = ask_at(None, *serve, "production", status=2).err
+        assert f"serve: changes will be allowed in {databases[0]} (profile production is protected)" in refused
+        for given in (["production", "--yes"], ["production", "--read-only"], ["development"]):
+            assert "cannot listen" in ask_at(None, *serve, *given, status=2).err
+
+
+@pytest.mark.parametrize(("command", "asked"), [("serve --port 0", "the file will be created"), ("migrate", "create the file")])
+def test_no_file_is_made_before_the_answer(ask_at: Ask, file: Path, tmp_path: Path, command: str, asked: str) -> None:
     file.write_text(f'[profiles.new]\nurl = "sqlite:///{tmp_path}/new.db"\nprotected = true\n')
     refused = ask_at(None, *command.split(), "--profile", "new", status=2).err
-    assert "new.db in sqlite" in refused
+    assert asked in refused
+    assert "new.db (profile new is protected)" in refused
     assert not (tmp_path / "new.db").exists()
 
 

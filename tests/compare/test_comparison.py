@@ -156,7 +156,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ((), "no database given: use --url or set QUEUE_DB_URL"),
+            ((), "no database given: use --url or --profile, or set QUEUE_DB_URL"),
             (("--url", "sqlite:///x.db", "--strategies", "fastest"), "unknown strategy 'fastest'; known: "),
             (("--url", "sqlite:///x.db", "--strategies", ","), "give at least one name"),
             (("--url", "sqlite:///x.db", "--rate", "0"), "rate=0.0: must be more than 0 jobs per second"),

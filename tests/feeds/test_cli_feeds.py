@@ -50,7 +50,8 @@ def test_a_feed_with_claims_is_made_and_published_to(ask, db, name):
     claim = db.feed(name).claim()
     assert [(one.payload, one.client) for one in claim.messages] == [(2, "me"), (3, None)]
     assert "before its delay is over" in ask("feeds", "publish", name, "n", "--expires-in", "5", status=2).err
-    assert "need --claims" in ask("feeds", "set", f"{name}-other", "--delay", "5", status=2).err
+    refused = ask("feeds", "set", f"{name}-other", "--delay", "5", "--json", status=1).record["error"]
+    assert (refused["code"], "need --claims" in refused["message"]) == ("no_such_feed", True)
 
 
 def test_settings_that_a_feed_cannot_have_are_wrong_usage(ask, feed):

@@ -133,6 +133,13 @@ def test_a_long_detail_refuses_no_change(own: QueueDB) -> None:
     assert (detail["scopes"], detail["queues"]) == (["read"], "…")
 
 
+def test_a_limit_logs_what_is_written(own: QueueDB) -> None:
+    for change in ({"rate": 7, "per": None}, {"rate": 7, "per": 60}, {"per": None}, {"rate": None, "per": None}, {"per": None}):
+        queues.limit(own, ANYBODY, "mail", queues.Limits(**change))
+    logged = [one.detail or {} for one in reversed(own.actions.list())]
+    assert [one["per"] for one in logged] == [1.0, 60, 1.0, "none", "none"]
+
+
 def test_only_what_is_too_long_is_cut(own: QueueDB) -> None:
     detail = {"short": 1, "list": list(range(30_000)), "text": "x" * MAX_DETAIL}
     with entry.entry(own, ANYBODY, "set", "x", detail=detail):

@@ -330,6 +330,7 @@ ASKED = {
         ("db", "workers"),
         ("db", "get"),
         ("queue()", "get"),
+        ("queue()", "controls"),
         ("db", "queue"),
         ("db", "schedules"),
         ("db", "dead"),

@@ -47,6 +47,10 @@ def test_a_counter_counts_by_key(ask, db, route):
     assert ask("routes", "reset", route, "--yes", "--json").record["state"] == "reset"
     assert "not found" in ask("routes", "reset", route, "--yes", status=1).err
     assert "--by" in ask("routes", "set", route, "--feed", route, "--by", "topic", status=2).err
+    assert ask("routes", "list", "--counter", route, "--json").records == [], "a route counts there"
+    missing = ask("routes", "list", "--counter", f"{route}-none", "--json", status=1).record["error"]
+    assert missing["code"] == "no_such_counter"
+    assert "--counter" in ask("routes", "list", "--limit", "1", status=2).err
 
 
 def test_a_route_is_pointed_paused_and_removed(ask, db, route):

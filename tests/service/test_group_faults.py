@@ -180,6 +180,33 @@ def test_statements_that_take_long_delay_no_other_queue(name: str, group: Group,
     assert limit.total_tokens == before
 
 
+def test_settlements_that_wait_for_long_stop_no_other_one_of_their_queue(
+    name: str, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "_LATE", 0.0)
+    *locked, free = group.leases(together._AT_ONCE + 1)
+    plain, entered = Queue.complete_many, threading.Semaphore(0)
+
+    def slowly(queue: Queue, jobs: Sequence[LeasedJob], **options: Any) -> Any:
+        if [str(job.id) for job in jobs] != [free["id"]]:
+            entered.release()
+            assert group.released.wait(PATIENCE)
+        return plain(queue, jobs, **options)
+
+    monkeypatch.setattr(Queue, "complete_many", slowly)
+    url = f"/api/v1/queues/{name}/settlements"
+    late = []
+    try:
+        for lease in locked:
+            late.append(group.threads.submit(group.client.post, url, json={"settlements": [done(lease)]}))
+            assert entered.acquire(timeout=PATIENCE)
+        other = group.threads.submit(group.client.post, url, json={"settlements": [done(free)]})
+        assert verdicts_of(other) == ["applied"]
+    finally:
+        group.released.set()
+    assert [verdicts_of(one) for one in late] == [["applied"]] * len(locked)
+
+
 def test_a_job_that_comes_twice_in_a_request_is_settled_once(db: QueueDB, name: str, group: Group) -> None:
     (lease,) = group.leases(1)
     deaths: list[object] = []

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html import unescape
+from typing import Any
 
 import httpx2
 import pytest
 
 from queue_db import QueueDB
+from queue_db.core import Core
+from queue_db.errors import TransientStorageError
 from queue_db.service import Settings
+from queue_db.store.portions import AT_ONCE
 from tests.service.conftest import submitted
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -63,6 +67,25 @@ def test_a_form_that_is_too_old(client: httpx2.Client, name: str) -> None:
     said = says(client.post(f"/queues/{name}/pause", data={"csrf": "old"}, headers=BROWSER))
     assert said.startswith("This form is too old The page was loaded before you logged in")
     assert said.endswith("Nothing was changed. Load the page again, and send the form from there.")
+
+
+def test_a_change_that_fails_on_the_way_may_have_changed_a_part(
+    client: httpx2.Client, db: QueueDB, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.queue(name).enqueue_many([("mail", number) for number in range(AT_ONCE + 1)])
+    write, written = Core.write, []
+
+    def fails(core: Core, called: str, *args: Any, **options: Any) -> Any:
+        written.append(called)
+        if written.count("purge") == 2:
+            raise TransientStorageError("locked")
+        return write(core, called, *args, **options)
+
+    monkeypatch.setattr(Core, "write", fails)
+    answer = submitted(client, f"/queues/{name}", f"/queues/{name}/purge")
+    assert answer.status_code == 503
+    assert db.queue(name).stats().available == 1
+    assert "It is not known whether anything was changed: look before" in says(answer)
 
 
 def test_no_permission(db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client]) -> None:

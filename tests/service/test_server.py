@@ -41,6 +41,23 @@ def test_no_part_of_an_answer_waits_for_an_acknowledgement(db: QueueDB) -> None:
     assert not thread.is_alive()
 
 
+@here
+def test_after_a_normal_end_nothing_is_ended_by_force(db: QueueDB) -> None:
+    running = server(service(db, Settings(closed=False)))
+    running.ends_process = True
+    began = threading.Event()
+    running.on_start = began.set
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
+        thread.start()
+        assert began.wait(PATIENCE)
+        running.should_exit = True
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert running._forced is not None
+    assert running._forced.finished.is_set()
+
+
 def test_a_process_with_many_connections_waits_for_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their sockets have high numbers then, which ``select`` refuses: the wait would end at once, each time."""
     resource = pytest.importorskip("resource")

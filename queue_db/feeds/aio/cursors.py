@@ -108,7 +108,7 @@ class AsyncSharedCursor(Twin[SharedCursor]):
         :param limit: messages, at most 10,000.
         :param lease: seconds until another consumer may claim the span; :meth:`Span.extend` extends them.
         :raises TrimmedError: messages were trimmed before they were claimed.
-        :raises FeedError: the cursor or its feed was deleted.
+        :raises NoSuchCursorError: the cursor or its feed was deleted.
         """
         found = await run(self._sync.claim, limit, lease=lease)
         return None if found is None else AsyncSpan(found)

@@ -363,6 +363,7 @@ class AsyncFeeds(Twin[Feeds]):
         :param delay: seconds before which a message cannot be claimed that is published without a ``delay``; 0: none (a new feed).
         :param expires_in: seconds after which a message expires that is published without ``expires_in``; 0: never (a new feed).
             Other processes use a new ``delay`` and ``expires_in`` within a second.
+        :raises NoSuchFeedError: there is no such feed, and these settings cannot make one.
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         await run(

@@ -108,7 +108,7 @@ def get_feed(feed: Name, db: Db, who: Reader) -> FeedView:
     return FeedView.of(_info(db, feed))
 
 
-@router.put("/feeds/{feed}", responses={201: {"model": FeedView, "description": "It is new."}})
+@router.put("/feeds/{feed}", responses={201: {"model": FeedView, "description": "It is new."}, **problems(404)})
 def set_feed(feed: NewName, settings: FeedSettings, db: Db, who: Manager, response: Response) -> FeedView:
     """Create a feed with these settings, or replace all of them."""
     if operations.set(db, who, feed, Settings(**settings.model_dump()), every=True):

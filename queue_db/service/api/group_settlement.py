@@ -104,7 +104,7 @@ class _Turn:
         self._source = source
         self._clients = clients
         self._hasty = together and Capability.ROW_LOCKS in db.database.capabilities
-        # What is to be done with patience, since a part of the request is done.
+        # What is to be done for one client, since a part of its request is done.
         self._rest: list[tuple[str, float, _Share]] = []
 
     def settle(self) -> None:
@@ -121,9 +121,9 @@ class _Turn:
         with self._db.database.haste if self._hasty else nullcontext():
             for (verb, seconds), shares in by_verb.items():
                 self._apply(verb, seconds, [share for share in shares if share.client.error is None])
-        self._hasty = False
-        for verb, seconds, share in self._rest:
-            self._apply(verb, seconds, [share])
+            for verb, seconds, share in self._rest:
+                if share.client.error is None:
+                    self._apply(verb, seconds, [share])
         for client in ready:
             self._remember_extended(client)
 
@@ -178,11 +178,7 @@ class _Turn:
             self._run(verb, seconds, shares)
         except Exception as error:  # noqa: BLE001 - an answer for each client
             if self._hasty and isinstance(error, StorageError) and self._db.database.dialect.errors.is_lock_timeout(error):
-                for share in shares:
-                    if "applied" in share.client.verdicts:
-                        self._rest.append((verb, seconds, share))
-                    else:
-                        share.client.error = AloneError()
+                self._locked(error, verb, seconds, shares)
                 return
             if len(shares) > 1 and not _fails_for_all(error):
                 for share in shares:
@@ -192,6 +188,17 @@ class _Turn:
                 share.client.error = error
                 if "applied" in share.client.verdicts and isinstance(error, StorageError):
                     log.warning("only some jobs were settled: %s", mask(str(error), secrets_in(self._db.database.engine.url)))
+
+    def _locked(self, error: StorageError, verb: str, seconds: float, shares: Sequence[_Share]) -> None:
+        """Another transaction holds the row of one of the jobs: no client waits for that of another one."""
+        for share in shares:
+            if "applied" not in share.client.verdicts:
+                share.client.error = AloneError()
+            elif len(shares) > 1:
+                self._rest.append((verb, seconds, share))
+            else:
+                # Its own row: the others have waited long enough, and its verdicts are unknown.
+                share.client.error = error
 
     def _run(self, verb: str, seconds: float, shares: Sequence[_Share]) -> None:
         leases = [lease for share in shares for lease in share.leases]
@@ -210,16 +217,15 @@ class _Turn:
 
 
 def _once(leases: list[LeasedJob | None]) -> list[LeasedJob | None]:
-    """The leases without those of a job that comes again: it is settled by the first one, and the others are lost."""
+    """One lease of each job, the latest one that comes first: only that one can hold, and the others are lost."""
     if len({lease.id for lease in leases if lease is not None}) + leases.count(None) == len(leases):
         return leases
-    seen: set[int] = set()
-    found: list[LeasedJob | None] = []
-    for lease in leases:
-        found.append(None if lease is None or lease.id in seen else lease)
-        if lease is not None:
-            seen.add(lease.id)
-    return found
+    latest: dict[int, tuple[int, int]] = {}
+    for at, lease in enumerate(leases):
+        if lease is not None and (lease.id not in latest or latest[lease.id][0] < lease.version):
+            latest[lease.id] = lease.version, at
+    places = {at for _, at in latest.values()}
+    return [lease if at in places else None for at, lease in enumerate(leases)]
 
 
 def _shares(client: _Client) -> dict[tuple[str, float], _Share]:

@@ -259,10 +259,10 @@ def told(request: Request, content: Mapping[str, Any]) -> Told:
     if request.method == "POST":
         if status == 422:
             advice = "Go back, correct it, and send the form again."
-        unknown = content.get("outcome_unknown") or code == "bug"
+        # What fails on the way may have committed a part: a purge deletes in portions.
         changed = (
             "It is not known whether anything was changed: look before you send the form again."
-            if unknown
+            if content.get("outcome_unknown") or status >= 500
             else "Nothing was changed."
         )
         advice = f"{changed} {'' if status == 404 else advice}".rstrip()

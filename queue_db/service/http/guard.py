@@ -63,6 +63,14 @@ _RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items
 _OURS = frozenset({_RAW_ID_NAME, *(name for name, _ in _RAW)})
 
 
+def _ended(scope: Scope) -> Response:
+    """The answer to a request that was cancelled at the end of the server. Its thread goes on: a change may still be made."""
+    if scope["method"] in LOOKING:
+        return errors.plain(503, "the service ends", headers=errors.AGAIN)
+    title, detail = "The service ends", "the change may still be made: look before you send it again"
+    return errors.problem(503, title, detail, headers=errors.AGAIN, outcome_unknown=True)
+
+
 class Guard:
     """The outermost part of the application: nothing passes that is too large, too slow, or for another name or site."""
 
@@ -111,7 +119,7 @@ class Guard:
             if not self.service.ending.is_set():
                 raise
             if not started:
-                await errors.plain(503, "the service ends", headers=errors.AGAIN)(scope, receive, sending)
+                await _ended(scope)(scope, receive, sending)
         except refusals.RefusedError as error:
             await refusals.answer(error, self.service, scope)(scope, receive, sending)
         except Exception as error:

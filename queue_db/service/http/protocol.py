@@ -216,6 +216,9 @@ class PatientProtocol(HttpToolsProtocol):
         if self._busy:
             # The answers come in the order of the requests.
             self._due = True
+            # Nothing more is read of it, but it is noticed when the client goes.
+            self._rest, self.flow.full = b"", False
+            self.flow.resume_reading()
             return
         self._record(IncidentType.BAD_REQUEST)
         # The request whose body is none.

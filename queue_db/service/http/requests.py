@@ -171,6 +171,7 @@ async def scraper(request: Request) -> Actor:
     :raises StorageError: the database is away or has not answered in time, and the token is not known.
     """
     service = of(request)
+    failed: StorageError | None = None
     if not service.outage.away:
         try:
             with suppress(SchemaOutOfDateError):
@@ -178,11 +179,14 @@ async def scraper(request: Request) -> Actor:
             return await _reader(request)
         except StorageError as error:
             service.outage.note(error)
+            failed = error
     secret = _secret(request)
     found = service.tokens.recall(secret, identities.SCRAPES_FOR) if secret and service.settings.closed else None
     if found is not None:
         request.scope[_WHO] = _as_allowed(service, found)
     elif service.settings.closed and (secret or session.key_of(request)):
+        if failed is not None:
+            raise failed  # asked again, it would be as long
         await service.probe.ask()
     return await _reader(request)
 

@@ -46,6 +46,7 @@ class Server(uvicorn.Server):
         self.on_start: Callable[[], object] = lambda: None
         #: Whether the process ends with it: by force, where threads wait for a database that does not answer.
         self.ends_process = False
+        self._forced: threading.Timer | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -69,6 +70,13 @@ class Server(uvicorn.Server):
             for one, handler in before.items():
                 signal.signal(one, handler)
 
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            super().run(sockets)
+        finally:
+            if self._forced is not None:
+                self._forced.cancel()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
@@ -78,9 +86,9 @@ class Server(uvicorn.Server):
         # Requests that wait for something end now.
         self._service.ending.set()
         if self.ends_process:
-            timer = threading.Timer(_GRACE + _REST, _end_process)
-            timer.daemon = True
-            timer.start()
+            self._forced = threading.Timer(_GRACE + _REST, _end_process)
+            self._forced.daemon = True
+            self._forced.start()
         await super().shutdown(sockets)
 
 

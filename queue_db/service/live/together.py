@@ -26,6 +26,9 @@ _LONG = 0.5
 # Most threads together with those of runs that take long. Each has a connection to the database.
 _MOST_THREADS = 30
 
+# Most runs of one key that take long and do not count in _AT_ONCE.
+_MOST_LONG = 8
+
 
 class AloneError(Exception):
     """A call has waited for what concerns no other one: it is to be made again, by itself."""
@@ -38,17 +41,23 @@ class _Pending(Generic[Call, Result]):
         self.calls: deque[tuple[Call, asyncio.Future[Result]]] = deque()
         self.size = 0
         self.tasks: set[asyncio.Task[None]] = set()
+        #: Runs that take long: others begin beside them.
+        self.long: set[asyncio.Task[None]] = set()
         #: When the last run began, by the clock of the event loop, and what looks whether it is late.
         self.began = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
 
 class _Place:
-    """The place of a run among the threads; a run that takes long makes room for another one."""
+    """The place of a run among the threads; a run that takes long makes room for another one.
 
-    def __init__(self, threads: CapacityLimiter) -> None:
+    :param on_long: called once if it takes long.
+    """
+
+    def __init__(self, threads: CapacityLimiter, on_long: Callable[[], None]) -> None:
         self.begun = False
         self._threads = threads
+        self._on_long = on_long
         self._more = False
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(_LONG, self._look)
@@ -59,6 +68,7 @@ class _Place:
         elif self._threads.total_tokens < _MOST_THREADS:
             self._threads.total_tokens += 1
             self._more = True
+            self._on_long()
 
     def leave(self) -> None:
         """The run has ended."""
@@ -123,7 +133,7 @@ class Together(Generic[Key, Call, Result]):
             size += more
         pending.size -= size
         pending.began = loop.time()
-        task = loop.create_task(self._make(key, taken))
+        task = loop.create_task(self._make(key, taken, lambda: self._takes_long(key, pending, task)))
         pending.tasks.add(task)
         task.add_done_callback(lambda _: self._ended(key, pending, task))
         self._start(key, pending)  # what is left over, if anything
@@ -132,16 +142,26 @@ class Together(Generic[Key, Call, Result]):
         pending.timer = None
         self._start(key, pending)
 
+    def _takes_long(self, key: Key, pending: _Pending[Call, Result], task: asyncio.Task[None]) -> None:
+        """A run waits, perhaps for a lock: the next one begins beside it."""
+        if len(pending.long) < _MOST_LONG:
+            pending.tasks.discard(task)
+            pending.long.add(task)
+            self._start(key, pending)
+
     def _ended(self, key: Key, pending: _Pending[Call, Result], task: asyncio.Task[None]) -> None:
         pending.tasks.discard(task)
+        pending.long.discard(task)
         if pending.calls:
             self._start(key, pending)
-        elif not pending.tasks and self._pending.get(key) is pending:
+        elif not pending.tasks and not pending.long and self._pending.get(key) is pending:
             del self._pending[key]
 
-    async def _make(self, key: Key, taken: list[tuple[Call, asyncio.Future[Result]]]) -> None:
+    async def _make(
+        self, key: Key, taken: list[tuple[Call, asyncio.Future[Result]]], on_long: Callable[[], None] = lambda: None
+    ) -> None:
         found: Sequence[Result | BaseException]
-        place = _Place(self._threads)
+        place = _Place(self._threads, on_long)
 
         def run() -> Sequence[Result | BaseException]:
             place.begun = True

@@ -111,8 +111,8 @@ _environment = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_FILTERS = (words.span, words.number, words.rate, words.share, words.size, words.millis, words.exact, words.iso, words.minute)
-_environment.filters.update({one.__name__: one for one in _FILTERS})
+_environment.filters.update(span=words.span, number=words.number, rate=words.rate, share=words.share, size=words.size)
+_environment.filters.update(millis=words.millis, exact=words.exact, iso=words.iso, minute=words.minute)
 _environment.globals.update(sparkline=sparkline, menu=MENU, product_version=__version__)
 
 

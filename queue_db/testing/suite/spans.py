@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queue_db.db import QueueDB
-from queue_db.errors import ArgumentError, FeedError, LeaseLostError, TrimmedError
+from queue_db.errors import ArgumentError, FeedError, LeaseLostError, NoSuchCursorError, TrimmedError
 from queue_db.feeds import Feed, Span
 from queue_db.model import Verdict
 from queue_db.queue import Queue
@@ -316,7 +316,7 @@ class TestSharedCursors:
         assert span.complete() is Verdict.LOST
         assert span.fail(span.messages[0], "late", retry_in=0) is Verdict.LOST
         if event in {"remove", "delete"}:
-            with pytest.raises(FeedError, match="no shared cursor"):
+            with pytest.raises(NoSuchCursorError, match="no shared cursor"):
                 shared.claim()
             shared = theirs.shared("mailers")
         found = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar
 
-from queue_db.errors import FeedError
+from queue_db.errors import NoSuchFeedError
 from queue_db.feeds.settings import ordering_of
 from queue_db.feeds.store.messages import NewMessage, timed
 from queue_db.feeds.store.rows import FeedRow
@@ -57,7 +57,7 @@ def publish(
     :param attempts: attempt → number of its chunks.
     :param messages: in all parts.
     :raises StagingError: as :func:`queue_db.spark.staging.store.publish`.
-    :raises FeedError: the feed was deleted.
+    :raises NoSuchFeedError: the feed was deleted.
     """
     if not staging.enter(tx, load, messages):
         return None
@@ -70,7 +70,7 @@ def append(tx: Transaction, load: MessageLoad, columns: Mapping[str, Sequence[An
     """Publish messages without staging them; return how many.
 
     :param columns: field (``load.fields``) → values, all of the same length.
-    :raises FeedError: the feed was deleted.
+    :raises NoSuchFeedError: the feed was deleted.
     """
     count = len(columns["payload"])
     given: dict[str, Iterable[Any]] = {name: columns.get(name, [None] * count) for name in NewMessage._fields}
@@ -79,7 +79,7 @@ def append(tx: Transaction, load: MessageLoad, columns: Mapping[str, Sequence[An
     try:
         ordering_of(load.feed).append(tx, load.feed, timed(load.feed, new))
     except LookupError:
-        raise FeedError(f"feed {load.feed.name!r} was deleted: nothing was published, run the load again") from None
+        raise NoSuchFeedError(f"feed {load.feed.name!r} was deleted: nothing was published, run the load again") from None
     return count
 
 
