@@ -24,10 +24,10 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo compare gallery check test test-rest test-nightly mutants docs lint golden aio format lock servers clean
+.PHONY: help environment demo compare gallery check test test-rest test-nightly test-clusters mutants docs lint golden aio format lock servers clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 environment: ## Make .venv with all that requirements.lock pins (at once if it is up to date)
 	@$(PYTHON) tools/setup_environment.py
@@ -58,6 +58,9 @@ test-rest: environment ## What make test leaves: SQLite and MySQL, the other str
 
 test-nightly: environment ## What the others have on a twin: MariaDB beside MySQL, cells that a class does not depend on: ARGS="…"
 	@$(PYTEST) --part nightly $(ARGS)
+
+test-clusters: environment ## Conflicts and failures on a cluster of three nodes, which it starts by itself: ARGS="…"
+	@$(PY) -m pytest --part clusters tests/clusters $(ARGS)
 
 mutants: environment ## Change the code in small ways and list what no test of make test notices, resumable: ARGS="'queue_db.strategies.*'"
 	@nice -n 19 $(PY) -m tests.servers share postgresql -- $(VENV)/bin/mutmut run --max-children 1 $(ARGS)

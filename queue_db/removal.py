@@ -27,7 +27,7 @@ class Removal(Protocol):
 
     @property
     def retries(self) -> int:
-        """How often the transaction runs again after a deadlock or another transient error."""
+        """How often the transaction runs again after a transient error; after a deadlock again and again while the lease holds."""
 
     @property
     def marks(self) -> bool:

@@ -422,7 +422,7 @@ def _say_what_is_left(terminalreporter: pytest.TerminalReporter) -> None:
     ran = terminalreporter.config.option.collectonly or any(
         isinstance(report, pytest.TestReport) for reports in terminalreporter.stats.values() for report in reports
     )
-    for part in (Part.TEST, Part.REST, Part.NIGHTLY):
+    for part in (Part.TEST, Part.REST, *parts.APART):
         if number := sum(count for name, count in left.items() if name.startswith(part)):
             terminalreporter.section(f"left to make {part.command}: {number:,} tests")
             for line in parts.table_of(left, part):

@@ -1,4 +1,4 @@
-"""Which command runs a test: ``make check``, ``make test``, ``make test-rest``, or only ``make test-nightly``.
+"""Which command runs a test: ``make check``, ``test``, ``test-rest``, or only ``make test-nightly`` or ``make test-clusters``.
 
 Each test belongs to one part. ``make test`` runs on the databases of ``DATABASES``; a test for others alone runs on one of these.
 What is left, and tests with the mark ``rest``, is for ``make test-rest``; the end of ``make test`` says how many those are. CI runs
@@ -23,6 +23,7 @@ class Part(StrEnum):
     TEST = "test"
     REST = "rest"
     NIGHTLY = "nightly"
+    CLUSTERS = "clusters"  # what needs several nodes of one database: tests/clusters
     ALL = "all"
 
     @property
@@ -78,6 +79,12 @@ TWINS: dict[str, Sequence[str]] = {
     "tests/test_servers.py": (),
 }
 
+#: The folder whose tests are for :attr:`Part.CLUSTERS`.
+CLUSTERS = "tests/clusters"
+
+#: The parts that only their own commands run.
+APART = (Part.NIGHTLY, Part.CLUSTERS)
+
 #: Of a test that is for none of these, the first.
 INSTEAD = ("postgresql", "mariadb", "mysql", "sqlite")
 
@@ -132,18 +139,18 @@ def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
     wanted = _longest(DATABASES, item.nodeid)
     if not any(name in databases for name in wanted):
         wanted = [next((name for name in INSTEAD if name in databases), "")]
-    if database is None or database in wanted or marked is Part.NIGHTLY:
+    if database is None or database in wanted or marked in APART:
         return marked
     twin = database in _longest(TWINS, item.nodeid) and "mysql" in databases
     return Part.NIGHTLY if twin else Part.REST
 
 
 def marked_part(test: pytest.Item) -> Part:
-    """The part that the marks of a test name; TEST: it has none.
+    """The part that the marks of a test name, or its folder; TEST: neither does.
 
     :raises pytest.UsageError: a mark has no reason; it shows the form.
     """
-    found = Part.TEST
+    found = Part.CLUSTERS if test.nodeid.startswith(CLUSTERS) else Part.TEST
     for part in MARKS:
         if mark := test.get_closest_marker(part):
             if not (mark.args[0] if mark.args else mark.kwargs.get("reason")):
@@ -173,13 +180,13 @@ def databases_of(items: Sequence[pytest.Item]) -> Databases:
 
 
 def divided(items: Sequence[pytest.Item], databases: Databases, chosen: Part | None) -> tuple[list[pytest.Item], dict[str, int]]:
-    """The tests to run, and what is left to others, counted: part, folder and database → number. None: all but the nightly ones."""
+    """The tests to run, and what is left to others, counted: part, folder and database → number. None: all but those of APART."""
     runs: list[pytest.Item] = []
     left: Counter[str] = Counter()
     for item in items:
         part = part_of(item, databases[_function(item)])
         wanted = {
-            None: part is not Part.NIGHTLY,
+            None: part not in APART,
             Part.ALL: True,
             Part.CHECK: in_check(item),
         }.get(chosen, part is chosen)

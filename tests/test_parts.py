@@ -49,6 +49,7 @@ EACH = [
     (item("tests/worker/test_a.py", REST, kind="sqlite"), Part.REST),
     (item("tests/worker/test_a.py", REST, kind="mariadb"), Part.NIGHTLY),
     (item("tests/worker/test_a.py", NIGHTLY, REST), Part.NIGHTLY),
+    (item("tests/clusters/test_a.py"), Part.CLUSTERS),
 ]
 
 
@@ -61,14 +62,14 @@ def divided(items: list[Any], part: Part | None) -> tuple[list[Any], dict[str, i
 
 
 def test_a_test_belongs_to_the_part_that_its_marks_and_its_database_say() -> None:
-    for part in (Part.TEST, Part.REST, Part.NIGHTLY):
+    for part in (Part.TEST, Part.REST, *parts.APART):
         assert chosen(part) == [one for one, of in EACH if of is part]
 
 
 def test_what_make_check_runs_and_what_pytest_alone_runs() -> None:
     assert chosen(Part.ALL) == [one for one, _ in EACH]
-    assert chosen(None) == [one for one, of in EACH if of is not Part.NIGHTLY]
-    checked = [one for one, _ in EACH if not any(one.get_closest_marker(part) for part in parts.MARKS)]
+    assert chosen(None) == [one for one, of in EACH if of not in parts.APART]
+    checked = [one for one, of in EACH if of is not Part.CLUSTERS and not any(one.get_closest_marker(part) for part in parts.MARKS)]
     assert chosen(Part.CHECK) == [one for one in checked if parts.database_of(one) in {None, "sqlite"}]
     assert len(chosen(Part.CHECK)) == 5
 

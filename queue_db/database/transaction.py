@@ -90,7 +90,7 @@ class OwnTransaction(Transaction):
     :raises StorageError: the database refuses a statement, or still asks for a retry after the last attempt.
     """
 
-    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "committed", "doubts", "run")
+    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "collisions", "committed", "doubts", "run")
 
     def __init__(self, database: Database, store: Store | None, run: Run) -> None:
         self._database = database
@@ -101,8 +101,8 @@ class OwnTransaction(Transaction):
             self.store = store
             self.tables = store.tables
         self.committed = False
-        #: How many runs failed that may have been committed.
-        self._runs = self.doubts = 0
+        #: How many runs failed that may have been committed, and how many lost to other transactions.
+        self._runs = self.doubts = self.collisions = 0
         self._pooled: PooledConnection | None = None
         self._root: RootTransaction | None = None
         self._mark = self.deaths = None
@@ -237,11 +237,12 @@ class OwnTransaction(Transaction):
             problem = _unknown(failure, run.name, "a signal handler's error came in the middle of it")
         if isinstance(failure, SQLAlchemyError):
             problem = self._database.translated(failure, run.name)
-            if run.write and (committing or not self.asked) and isinstance(failure, DBAPIError) and failure.connection_invalidated:
+            if run.write and (committing or not self.asked) and isinstance(failure, DBAPIError):
                 # Only for a change: a transaction that only reads can simply run again.
-                problem = _unknown(problem, run.name, f"the connection broke during {'COMMIT' if committing else 'the statement'}")
+                problem = self._doubted(failure, problem, "COMMIT" if committing else "the statement")
         self._runs += 1
         self.doubts += isinstance(problem, StorageError) and problem.outcome_unknown
+        self.collisions += isinstance(problem, StorageError) and self.dialect.errors.is_collision(problem)
         if isinstance(problem, TransientStorageError) and self._may_run_again(problem):
             self._pause(problem)
             return True
@@ -251,6 +252,14 @@ class OwnTransaction(Transaction):
         if committing:
             raise failure
         return False
+
+    def _doubted(self, failure: DBAPIError, problem: StorageError, during: str) -> StorageError:
+        """``problem``, with an unknown outcome if the reply to the COMMIT or to the statement that commits says nothing of it."""
+        if failure.connection_invalidated:
+            return _unknown(problem, self.run.name, f"the connection broke during {during}")
+        if problem.sqlstate in self.dialect.errors.in_doubt:
+            return _unknown(problem, self.run.name, f"the server lost its cluster during {during}")
+        return problem
 
     def _pause(self, problem: StorageError) -> None:
         """Wait before the next run.

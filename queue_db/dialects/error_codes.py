@@ -11,6 +11,7 @@ from queue_db.errors import PermanentStorageError, StorageError, TransientStorag
 from queue_db.model import Fault
 
 _NONE: frozenset[str] = frozenset()
+_COLLISIONS = (Fault.DEADLOCK, Fault.SERIALIZATION)
 _MAKE_ROOM = "the database has no room: free space on its disk, or raise the limit of its size"
 
 
@@ -36,6 +37,8 @@ class ErrorCodes:
     transient: frozenset[str] = _NONE
     #: Codes that mean: the server or file refuses all changes, whatever the user's rights are. The server may be a standby.
     read_only: frozenset[str] = _NONE
+    #: Codes that mean, at a COMMIT: it is unknown whether it took effect. The server's connection to other servers broke meanwhile.
+    in_doubt: frozenset[str] = _NONE
     #: Codes that mean: the statement took longer than the server allows. The library does not run the transaction again by itself,
     #: because the statement would probably be slow again. An application may run it again.
     expired: frozenset[str] = _NONE
@@ -54,6 +57,10 @@ class ErrorCodes:
     def is_lock_timeout(self, error: StorageError) -> bool:
         """Whether another transaction held a lock for too long."""
         return self.faults.get(error.sqlstate or "") is Fault.LOCK_TIMEOUT
+
+    def is_collision(self, error: StorageError) -> bool:
+        """Whether the transaction lost to another one, and the database rolled it back."""
+        return self.faults.get(error.sqlstate or "") in _COLLISIONS
 
     def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
         """The library's exception for an exception of the driver."""

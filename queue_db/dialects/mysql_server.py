@@ -46,6 +46,9 @@ def _message(error: DBAPIError) -> str:
 # refuses statements or a COMMIT.
 _READ_ONLY = frozenset({"1290", "1836", "1047", "1180", "1180-107"})
 
+# A node of Galera has lost its cluster during a COMMIT. The other nodes may have got the transaction, and then they commit it.
+_IN_DOUBT = frozenset({"1180", "1180-107"})
+
 ERRORS = ErrorCodes(
     code=_code,
     message=_message,
@@ -55,6 +58,7 @@ ERRORS = ErrorCodes(
     transient=_READ_ONLY
     | {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031", "3101", "1180-149", "1030-153"},
     read_only=_READ_ONLY,
+    in_doubt=_IN_DOUBT,
     # The disk, a tablespace or a table is full. The codes with a suffix come from a storage engine (_NUMBERED).
     full=frozenset({"1021", "1114", "1030-28", "1180-28"}),
     # max_execution_time of MySQL, max_statement_time of MariaDB.

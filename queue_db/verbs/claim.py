@@ -257,7 +257,7 @@ class ClaimLoop:
         except StorageError as error:
             if change is not None and not (error.outcome_unknown or tx.committed) and (completion.done is None or tx.asked):
                 runs = 0  # the only run was rolled back
-            raise
+            result = self._beaten(call, error, change)
         finally:
             if not tx.committed:
                 tx.give_back()
@@ -266,13 +266,29 @@ class ClaimLoop:
             if lost and not call.delete:
                 self.unanswered.append(Unanswered(request.token, {row.id for row in call.result.rows} if call.result else set()))
         call.seconds = time.monotonic() - began
+        call.result = result
         if change is None and (tx.woken or tx.following):
             call.committed += (tx,)
         return result
 
+    def _beaten(self, call: ClaimCall, error: StorageError, change: FencedChange | None) -> ClaimResult:
+        """The result of a round that lost to other transactions at each run. It won nothing, and has seen nothing of the queue.
+
+        :raises StorageError: it is ``error``, which says something else, or the jobs of ``change`` were not completed.
+        """
+        elsewhere = call.tx.committed or error.outcome_unknown  # a signal handler's error may come after the COMMIT
+        if change is not None or elsewhere or not self.core.store.dialect.errors.is_collision(error):
+            raise error
+        call.way, call.lost = FULL, _ROUNDS
+        return ClaimResult(self._queue, call.open)
+
     def _take_in(self, call: ClaimCall, result: ClaimResult) -> int:
         """Add the jobs won to ``call``, and learn where the next claim starts; return how many exhausted jobs were buried."""
-        rows, missed = result.rows, result.missed
+        rows = result.rows
+        if call.tx.collisions:
+            # A run that lost does not show how many candidates it had. It is taken to have had as many as the last one.
+            result.missed += call.tx.collisions * max(1, len(rows))
+        missed = result.missed
         if self.unanswered:
             give_back(self.core, self._queue, self.unanswered)
         self.winning = len(rows) >= call.open

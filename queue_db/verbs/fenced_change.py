@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -193,6 +195,8 @@ class FencedChange(Verbs):
                             matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
+                    if not own.committed and (matched is None or own.asked) and self._again(error):
+                        continue
                     doubt = _doubt(own, error, answered=matched is not None, some_done=bool(done))
                 finally:
                     if not own.committed:
@@ -238,6 +242,17 @@ class FencedChange(Verbs):
             if not error.outcome_unknown:
                 raise
             return Outcome(matched, last, error)
+
+    def _again(self, error: StorageError) -> bool:
+        """Whether the change lost to another transaction although a lease still holds; then wait a moment, and it may run again."""
+        core = self.core
+        if error.outcome_unknown or not core.store.dialect.errors.is_collision(error):
+            return False
+        core.database.pause(random.uniform(0.0, 0.1))
+        with suppress(StorageError):  # the caller raises the first error
+            now = core.now()
+            return any(_holds(job, now) for job in self.jobs)
+        return False
 
     def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
         """Find the jobs that were not changed because another verb has extended their leases; return their ids and new versions.

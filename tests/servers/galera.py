@@ -147,19 +147,21 @@ class Galera:
             os.kill(self.nodes[number].pid, signal.SIGCONT)
 
     def wait(self, *numbers: int, size: int | None = None, ready: bool = True) -> None:
-        """Wait until these nodes, or all, are ready in a cluster of ``size`` nodes; with ``ready=False`` until none of them is.
+        """Wait until these nodes, or all, are ready in a cluster of ``size`` nodes; with ``ready=False`` until they
+        are not.
 
         :raises ServerFailed: they are not in time.
         """
-        wanted = ("ON", str(size or len(self.nodes))) if ready else ("OFF",)
+        wanted = ("ON", str(size or len(self.nodes)))
         limit = time.monotonic() + START_LIMIT
         for number in numbers or range(len(self.nodes)):
-            while (found := self._state(number)[: len(wanted)]) != wanted:
+            while (self._state(number) == wanted) is not ready:
                 if time.monotonic() > limit:
-                    raise ServerFailed(f"node {number}: {found}, not {wanted}. The end of its log:\n{self.nodes[number].log()}")
+                    raise ServerFailed(f"node {number} is {self._state(number)}. The end of its log:\n{self.nodes[number].log()}")
                 time.sleep(0.05)
 
     def _state(self, number: int) -> tuple[str, str]:
+        """Whether the node is ready, and the size of its cluster; empty: a node without a cluster refuses even a ROLLBACK."""
         try:
             return self.nodes[number].variable("wsrep_ready"), self.nodes[number].variable("wsrep_cluster_size")
         except SQLAlchemyError:

@@ -1,0 +1,113 @@
+"""A conflict with a transaction of another node: at a claim a miss, at a completion tried again, at a unique key a duplicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from queue_db import Capability, DuplicateJobError, Optimistic, QueueDB, TransientStorageError
+from queue_db.model import ClaimRequest, ClaimResult
+from queue_db.store import Transaction, settle
+from queue_db.testing import SettableClock
+from tests.races.interleaving import at_once
+
+
+@dataclass
+class Conflicting(Optimistic):
+    """Between its claim and the COMMIT, another node changes the first row, in so many runs."""
+
+    touch: Callable[[int], None] = print
+    conflicts: int = 1
+    observed: list[ClaimResult] = field(default_factory=list)
+
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
+        tx.begin()
+        result = super().claim(tx, request)
+        if result.rows and self.conflicts:
+            self.conflicts -= 1
+            self.touch(result.rows[0].id)
+        return result
+
+    def observe(self, result: ClaimResult) -> None:
+        self.observed.append(result)
+        super().observe(result)
+
+
+def test_a_conflict_at_a_claim_is_a_miss_that_the_strategy_hears_of(
+    urls: list[str], name: str, touch: Callable[[int], None]
+) -> None:
+    strategy = Conflicting(window=1, touch=touch, conflicts=2)
+    with QueueDB(urls[0], strategy=strategy) as db:
+        job = db.queue(name).enqueue("mail", 1)
+        claimed = db.queue(name).claim(lease=600)
+        assert [one.id for one in claimed] == [job]
+        assert (db.counters.missed, db.counters.claimed) == (2, 1)
+        assert sum(result.missed for result in strategy.observed) == 2
+        assert claimed[0].complete()
+
+
+def test_a_claim_that_conflicts_each_time_wins_nothing_and_leaks_nothing(
+    urls: list[str], name: str, touch: Callable[[int], None]
+) -> None:
+    strategy = Conflicting(window=1, touch=touch, conflicts=1000)
+    with QueueDB(urls[0], strategy=strategy) as db:
+        db.queue(name).enqueue("mail", 1)
+        assert db.queue(name).claim(lease=600) == []
+        assert db.counters.contended == 1
+        assert db.counters.missed == 1000 - strategy.conflicts == sum(result.missed for result in strategy.observed)
+        assert db.queue(name).stats().available == 1
+
+
+@dataclass
+class ConflictingDelete:
+    """Between its DELETE and the COMMIT, another node changes the row, in so many runs."""
+
+    touch: Callable[[int], None]
+    conflicts: int
+    name: str = "conflicting"
+    needs: frozenset[Capability] = frozenset()
+    retries: int = 5
+    marks: bool = False
+
+    def remove(self, tx: Transaction, pairs: Sequence[tuple[int, int]]) -> set[int]:
+        tx.begin()
+        done = settle.delete(tx, pairs)
+        if self.conflicts:
+            self.conflicts -= 1
+            self.touch(pairs[0][0])
+        return done
+
+
+def test_a_conflict_at_a_completion_is_tried_again_as_long_as_the_lease_holds(
+    urls: list[str], name: str, touch: Callable[[int], None]
+) -> None:
+    removal = ConflictingDelete(touch=touch, conflicts=25)
+    with QueueDB(urls[0], removal=removal) as db:
+        db.queue(name).enqueue("mail", 1)
+        (job,) = db.queue(name).claim(lease=600)
+        assert job.complete()
+        assert (removal.conflicts, db.counters.applied) == (0, 1)
+
+
+def test_a_conflict_after_the_end_of_the_lease_is_an_error(urls: list[str], name: str, touch: Callable[[int], None]) -> None:
+    clock = SettableClock()
+    removal = ConflictingDelete(touch=touch, conflicts=1000)
+    with QueueDB(urls[0], removal=removal, clock=clock) as db:
+        db.queue(name).enqueue("mail", 1)
+        (job,) = db.queue(name).claim(lease=10)
+        clock.advance(11)
+        with pytest.raises(TransientStorageError) as caught:
+            job.complete()
+        assert caught.value.sqlstate == "1213"
+        assert not caught.value.outcome_unknown
+        assert removal.conflicts > 900
+
+
+def test_of_equal_unique_keys_on_three_nodes_one_wins(nodes: list[QueueDB], name: str) -> None:
+    for number in range(20):
+        found = at_once(*(lambda db=db, key=f"k{number}": db.queue(name).enqueue("mail", 1, unique_key=key) for db in nodes))
+        assert sorted(type(one).__name__ for one in found) == ["DuplicateJobError", "DuplicateJobError", "int"], found
+        (won,) = [one for one in found if isinstance(one, int)]
+        assert {one.existing_id for one in found if isinstance(one, DuplicateJobError)} == {won}
