@@ -17,6 +17,7 @@ from sqlalchemy import Connection, String, column, table
 from queue_db.administration.migrate import prepare, works_since
 from queue_db.database.database import Database
 from queue_db.database.urls import URL_VARIABLE, parse_url
+from queue_db.dialects import dialect_for
 from queue_db.errors import QueueDBError
 from queue_db.store.schema.tables import Tables
 from queue_db.store.schema.tables import tables as describe
@@ -79,9 +80,11 @@ def run_for_command() -> None:
         raise CommandError(
             f"no database given: set {URL_VARIABLE}, or use alembic -x url=postgresql://user:password@host/database …"
         )
-    attributes["tables"] = describe(settings.get("table", "jobs"), settings.get("schema"))
+    dialect = parse_url(url).get_dialect().name
+    unique_queue = dialect_for(dialect).unique_queue
+    attributes["tables"] = describe(settings.get("table", "jobs"), settings.get("schema"), unique_queue=unique_queue)
     if context.is_offline_mode():
-        run_offline(parse_url(url).get_dialect().name)
+        run_offline(dialect)
         return
     database = Database(url, pool_size=1, max_overflow=0)
     try:

@@ -102,12 +102,12 @@ class QueueDB:
         arguments.whole("pool_size", pool_size, 1, MOST_CONNECTIONS)
         if clock is not None and not callable(clock):
             raise arguments.wrong("clock", clock, ": must be a function that returns microseconds since 1970")
-        named = tables(table, schema)
+        tables(table, schema)  # refuses bad names before anything is opened
         self.database = self._opens(url_or_engine, pool_size=pool_size)
         try:
             self.core = Core(
                 self.database,
-                named,
+                tables(table, schema, unique_queue=self.database.dialect.unique_queue),
                 strategy=chosen_strategy,
                 removal=chosen_removal,
                 codec=codec,

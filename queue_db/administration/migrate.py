@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from queue_db.arguments import shown
 from queue_db.database.database import Database
 from queue_db.database.schema_version import SchemaVersion, accept, found, found_on, too_old
+from queue_db.dialects import dialect_for
 from queue_db.dialects.server import long_statements
 from queue_db.errors import ConfigurationError, StorageError, TransientStorageError
 from queue_db.model import Fault
@@ -319,7 +320,7 @@ def include_migration(op: Any, start: str, to: str, *, table: str = "jobs", sche
     :raises ConfigurationError: there is no such revision, or ``start`` and ``to`` are the same. "head" is refused, because its
         meaning changes with the package.
     """
-    tables = described(table, schema)
+    tables = described(table, schema, unique_queue=dialect_for(op.get_context().dialect.name).unique_queue)
     from alembic.script import ScriptDirectory
 
     order = ["base", *_known(ScriptDirectory.from_config(configuration(tables)))]

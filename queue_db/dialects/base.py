@@ -94,6 +94,8 @@ class Dialect:
     skip_locked_pays: ClassVar[range] = range(0)
     #: Whether a WITH clause can contain statements that change rows.
     changes_in_with: ClassVar[bool] = False
+    #: Whether ``jobs`` has the column ``unique_queue``, for an index of unique keys on a database without partial indexes.
+    unique_queue: ClassVar[bool] = False
     #: Whether a commit can notify other connections: see :meth:`notify`, and ``Server.listen``.
     notifies: ClassVar[bool] = False
 

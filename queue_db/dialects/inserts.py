@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
-from sqlalchemy import Table, insert, select
+from sqlalchemy import ColumnElement, Table, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import statements
@@ -106,10 +106,15 @@ def live_keys(
     if not keys:
         return {}
     query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
-        jobs.c.queue.in_({queue for queue, _ in keys}), jobs.c.unique_key.in_([key for _, key in keys])
+        queue_of_keys(jobs).in_({queue for queue, _ in keys}), jobs.c.unique_key.in_([key for _, key in keys])
     )
     rows = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if current else query)
     return {(row.queue, row.unique_key): (row.id, row.version) for row in rows}
+
+
+def queue_of_keys(jobs: Table) -> ColumnElement[str]:
+    """Return the column of the queue by which the index of unique keys finds jobs."""
+    return jobs.c.get("unique_queue", jobs.c.queue)
 
 
 def dated(tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:

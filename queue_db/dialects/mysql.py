@@ -64,6 +64,7 @@ class MySQL(Dialect):
     inserts: ClassVar[Inserts] = MySQLInserts()
     server_type: ClassVar[type[Server]] = MySQLServer
     autocommits: ClassVar[bool] = True
+    unique_queue: ClassVar[bool] = True
 
     def product(self, sql: SQLAlchemyDialect) -> Product:
         if is_mariadb(sql):

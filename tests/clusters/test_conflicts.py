@@ -60,6 +60,23 @@ def test_a_claim_that_conflicts_each_time_wins_nothing_and_leaks_nothing(
         assert db.queue(name).stats().available == 1
 
 
+def test_jobs_without_unique_keys_never_conflict(urls: list[str], name: str, touch: Callable[[int], None]) -> None:
+    """Between a claim and its COMMIT, another node inserts a job, changes it and deletes it."""
+
+    def other(_: int) -> None:
+        with QueueDB(urls[1]) as elsewhere:
+            elsewhere.queue(f"{name} too").enqueue("mail", 1)
+            assert elsewhere.queue(name).cancel(ids.pop())
+        touch(ids[-1])
+
+    strategy = Conflicting(window=1, touch=other)
+    with QueueDB(urls[0], strategy=strategy) as db:
+        ids = db.queue(name).enqueue_many([("mail", number) for number in range(4)])
+        (job,) = db.queue(name).claim(lease=600)
+        assert (job.id, strategy.conflicts, db.counters.missed) == (ids[0], 0, 0)
+        assert job.complete()
+
+
 @dataclass
 class ConflictingDelete:
     """Between its DELETE and the COMMIT, another node changes the row, in so many runs."""

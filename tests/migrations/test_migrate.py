@@ -159,7 +159,8 @@ def test_each_step_can_be_repeated_where_ddl_commits(empty: QueueDB) -> None:
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
 @pytest.mark.parametrize(
-    ("revision", "before"), [("0014", "0013"), ("0013", "0012"), ("0012", "0011"), ("0010", "0009"), ("0007", "0005")]
+    ("revision", "before"),
+    [("0015", "0014"), ("0014", "0013"), ("0013", "0012"), ("0012", "0011"), ("0010", "0009"), ("0007", "0005")],
 )
 def test_a_step_down_that_drops_columns_can_be_repeated(empty: QueueDB, revision: str, before: str) -> None:
     empty.migrate(revision=revision)
@@ -183,6 +184,23 @@ def test_leases_last_over_the_step_that_adds_the_padding(empty: QueueDB) -> None
     assert completed.complete()
     assert failed.fail("later", retry_in=0)
     assert sorted(job.payload for job in queue.claim(5)) == [1, 2, 3, 4]
+
+
+def test_unique_keys_hold_at_each_revision_of_their_index(empty: QueueDB, kind: str) -> None:
+    """With keys from before: the same in two queues, and many jobs without one."""
+    again = "INSERT INTO jobs (queue, payload, unique_key) VALUES ('q', '3', 'key')"
+    empty.migrate()
+    for name in ("q", "other"):
+        empty.queue(name).enqueue_many([("k", 1, {"unique_key": "key"}), ("k", 2), ("k", 2)])
+    for revision in ("0014", "0015"):
+        empty.migrate(revision=revision)
+        with pytest.raises(IntegrityError, match="jobs_unique_key" if kind != "sqlite" else "unique_key"):
+            run(empty, again)
+        with pytest.raises(IntegrityError):
+            run(empty, "UPDATE jobs SET queue = 'q' WHERE queue = 'other'")
+        run(empty, "DELETE FROM jobs WHERE queue = 'q' AND unique_key = 'key'", again)
+    check_drift(empty)
+    assert empty.queue("q").enqueue("k", unique_key="key", on_duplicate="skip") is None
 
 
 def test_a_feed_with_an_ordering_that_is_gone_is_not_dropped_with_its_messages(empty: QueueDB) -> None:

@@ -335,7 +335,7 @@ def place(name: str) -> Place:
     sql.default_isolation_level = "READ COMMITTED"
     dialect = dialect_for(sql.name)
     dialect.uses_raw_cursor = True
-    ours = tables()
+    ours = tables(unique_queue=dialect.unique_queue)
     store = Store(
         ours,
         dialect,

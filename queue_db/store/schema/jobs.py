@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, text
+from sqlalchemy import BigInteger, Column, Computed, Double, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
 from queue_db.store.schema import (
@@ -22,8 +22,11 @@ from queue_db.store.schema import (
 )
 
 
-def jobs(name: str, metadata: MetaData) -> Table:
-    """The table of live jobs. It is short, since jobs leave it when they are done."""
+def jobs(name: str, metadata: MetaData, *, unique_queue: bool) -> Table:
+    """The table of live jobs. It is short, since jobs leave it when they are done.
+
+    :param unique_queue: the table has the column ``unique_queue`` (``Dialect.unique_queue``).
+    """
     table = Table(
         name,
         metadata,
@@ -65,12 +68,17 @@ def jobs(name: str, metadata: MetaData) -> Table:
         # The claim empties this column. So on MySQL and MariaDB a claim does not make the row longer, and the row keeps its place
         # on a full page.
         Column("padding", PADDING, server_default=text("''")),
+        *([Column("unique_queue", String(QUEUE_LENGTH), Computed(_UNIQUE_QUEUE, persisted=False))] if unique_queue else ()),
         sqlite_autoincrement=True,  # never reuse an id, or (id, version) could identify two leases
         postgresql_with=POSTGRESQL_CHURN,
         **MYSQL,
     )
     _index_jobs(name, table)
     return table
+
+
+# The queue of a job with a unique key.
+_UNIQUE_QUEUE = "CASE WHEN unique_key IS NOT NULL THEN queue END"
 
 
 def _index_jobs(name: str, table: Table) -> None:
@@ -82,12 +90,13 @@ def _index_jobs(name: str, table: Table) -> None:
     Index(f"{name}_claim", table.c.queue, table.c.priority, table.c.available_at, table.c.id)
     # A key is unique among live jobs, even if several transactions enqueue at the same time:
     #   INSERT … ON CONFLICT (queue, unique_key) …;  SELECT id FROM jobs WHERE queue = ? AND unique_key IN (…)
+    key = (table.c.unique_key, table.c.unique_queue) if "unique_queue" in table.c else (table.c.queue, table.c.unique_key)
     Index(
         f"{name}_unique_key",
-        table.c.queue,
-        table.c.unique_key,
+        *key,
         unique=True,
-        # Most jobs have no key. If the database has partial indexes, such jobs have no entry in this index.
+        # Most jobs have no key. If the database has partial indexes, such jobs have no entry in this index. Otherwise their entries
+        # are all NULL: a cluster of Galera takes any others that are equal for a conflict of two transactions.
         postgresql_where=table.c.unique_key.is_not(None),
         sqlite_where=table.c.unique_key.is_not(None),
     )

@@ -19,7 +19,7 @@ from queue_db.slices import slices
 from queue_db.store.schema import IDENTIFIER, jobs, workers
 
 #: The migration that this version of the package needs.
-HEAD = "0014"
+HEAD = "0015"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,10 @@ class Tables:
         return self.jobs.schema
 
 
-def tables(name: str = "jobs", schema: str | None = None) -> Tables:
+def tables(name: str = "jobs", schema: str | None = None, *, unique_queue: bool = False) -> Tables:
     """The tables ``name``, ``name_dead`` and so on, in ``schema`` if it is given.
 
+    :param unique_queue: as in the database's :class:`~queue_db.dialects.base.Dialect`.
     :raises ArgumentError: a name is not 1 to 40 characters long, starts with a digit, or has other characters than lower-case
         letters, digits and underscores.
     """
@@ -61,15 +62,15 @@ def tables(name: str = "jobs", schema: str | None = None) -> Tables:
             raise ArgumentError(
                 f"{what}={identifier!r:.60}: use 1 to 40 lower-case letters, digits and underscores, not starting with a digit"
             )
-    return _tables(name, schema)
+    return _tables(name, schema, unique_queue)
 
 
 @lru_cache(maxsize=64)
-def _tables(name: str, schema: str | None) -> Tables:
+def _tables(name: str, schema: str | None, unique_queue: bool) -> Tables:
     metadata = MetaData(schema=schema)
     return Tables(
         metadata,
-        jobs.jobs(name, metadata),
+        jobs.jobs(name, metadata, unique_queue=unique_queue),
         jobs.dead(name, metadata),
         workers.queues(name, metadata),
         workers.workers(name, metadata),

@@ -6,5 +6,5 @@
 --   dialects.inserts.Inserts.insert_new > dialects.inserts.live_keys
 SELECT jobs.queue, jobs.unique_key, jobs.id, jobs.version
 FROM jobs
-WHERE jobs.queue IN (:queue_1)
+WHERE jobs.unique_queue IN (:unique_queue_1)
   AND jobs.unique_key IN (:unique_key_1);

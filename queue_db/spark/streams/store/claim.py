@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
+from queue_db.dialects.inserts import queue_of_keys
 from queue_db.groups.tables import group_tables
 from queue_db.limits import store as limits
 from queue_db.model import MOST_CLAIMED_VERSION
@@ -39,7 +40,7 @@ def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, c
     callbacks = group_tables(tx.tables).callbacks
     # Each from an index of its own. Most queues have no such jobs.
     tied = [
-        select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.unique_key.is_not(None)),
+        select(literal(1)).where(queue_of_keys(jobs) == row.queue, jobs.c.unique_key.is_not(None)),
         select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.group_key.is_not(None)),
         select(literal(1)).where(callbacks.c.queue == row.queue),
     ]
