@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 
 from queue_db.concurrency.forks import reset_after_fork
@@ -89,7 +89,12 @@ class Connections:
             raise
         except BaseException as error:
             _discard_half_open(error)
-            raise
+            driver: Any = self._engine.dialect.loaded_dbapi
+            if not isinstance(error, driver.Error):
+                raise
+            # An idle connection of an application's engine is refused or broken, and so are the others, probably.
+            self._engine.dispose()
+            raise DBAPIError.instance("", None, error, driver.Error, dialect=self._engine.dialect) from error
 
     def after_fork(self) -> None:
         """In a forked child: stop using the connections of the parent process."""

@@ -278,8 +278,9 @@ class Database:
         cause = error.__cause__ if isinstance(error, StorageError) else error
         if not isinstance(cause, DBAPIError) or self.dialect.errors.code(cause) not in self.dialect.errors.read_only:
             return
-        # Closing the connection would lose a database in memory.
-        if not connection.invalidated and not self.dialect.server.in_memory:
+        # Closing the connection would lose a database in memory. The connection may be invalid already: a node of a cluster that
+        # refuses statements also refuses ROLLBACK.
+        if not self.dialect.server.in_memory:
             connection.invalidate(cause)
             connection.engine.dispose()
 

@@ -101,7 +101,7 @@ class OwnTransaction(Transaction):
             self.store = store
             self.tables = store.tables
         self.committed = False
-        #: How many runs failed that may have been committed, and how many lost to other transactions.
+        #: How many runs failed that may have been committed, and how many lost to other transactions and were rolled back.
         self._runs = self.doubts = self.collisions = 0
         self._pooled: PooledConnection | None = None
         self._root: RootTransaction | None = None
@@ -131,8 +131,10 @@ class OwnTransaction(Transaction):
                     if run.write:
                         self.begin()
             except BaseException as error:
+                before = self.collisions
                 if not self.__exit__(type(error), error, error.__traceback__):
                     raise
+                self.collisions = before  # the block has not run
             else:
                 return self
 
@@ -216,6 +218,7 @@ class OwnTransaction(Transaction):
             try:
                 root.__exit__(type(error), error, error.__traceback__)
             except SQLAlchemyError:
+                self._database.drop_if_read_only(connection, error)
                 return True
         if self._mark is not None:
             if in_doubt or self.interrupted:
@@ -241,8 +244,9 @@ class OwnTransaction(Transaction):
                 # Only for a change: a transaction that only reads can simply run again.
                 problem = self._doubted(failure, problem, "COMMIT" if committing else "the statement")
         self._runs += 1
-        self.doubts += isinstance(problem, StorageError) and problem.outcome_unknown
-        self.collisions += isinstance(problem, StorageError) and self.dialect.errors.is_collision(problem)
+        if isinstance(problem, StorageError):
+            self.doubts += problem.outcome_unknown
+            self.collisions += not problem.outcome_unknown and self.dialect.errors.is_collision(problem)
         if isinstance(problem, TransientStorageError) and self._may_run_again(problem):
             self._pause(problem)
             return True

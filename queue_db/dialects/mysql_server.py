@@ -18,9 +18,10 @@ from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
 
-# Error numbers of COMMIT (1180) and of statements (1030) whose messages contain the error number of the storage engine.
+# Error numbers of COMMIT (1180) and of statements (1030) whose messages contain the error number of the storage engine, or say that
+# the transaction exceeds a limit of Galera (wsrep_max_ws_rows) and was rolled back.
 _NUMBERED = frozenset({1180, 1030})
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d+|exceeded")
 
 # Driver → options of connections that this driver lacks.
 _LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_timeout"), "asyncmy": ("write_timeout",)}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from sqlalchemy import Connection, Executable
-from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, PendingRollbackError, SQLAlchemyError
 
 from queue_db.dialects import raw_cursor
 from queue_db.dialects.raw_cursor import TRANSACTION, failed, observed
@@ -278,10 +278,14 @@ def savepoint(connection: Connection) -> Iterator[None]:
     nested = connection.begin_nested()
     try:
         yield
-    except BaseException:
-        # After a deadlock or a serialization failure, the server may have rolled back the whole transaction with its savepoints.
-        # Suppress the error of this rollback, so that the first error is raised.
-        with suppress(DBAPIError):
+    except BaseException as error:
+        try:
             nested.rollback()
+        except DBAPIError as gone:
+            # The server has rolled back the whole transaction with its savepoints. If the first error is the server's, it says why.
+            # After any other error, such as a duplicate key, the transaction would go on without its first part.
+            told = isinstance(error, DBAPIError) and not isinstance(error, IntegrityError)
+            if isinstance(error, Exception) and not told:
+                raise gone from error
         raise
     nested.commit()

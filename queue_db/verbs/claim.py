@@ -26,6 +26,9 @@ MAX_CLAIM = 10_000
 # A claim ends after this many rounds that lost every candidate.
 _ROUNDS = 5
 
+# Seconds between two warnings of a queue that each run of a claim lost.
+_LOGGED_EVERY = 60.0
+
 # Seconds. After the n-th of these rounds the claim pauses for a random time up to 2^n times this value.
 _PAUSE = 0.002
 
@@ -64,6 +67,7 @@ class ClaimCall:
 
     __slots__ = (
         "answered",
+        "collided",
         "committed",
         "delete",
         "if_idle",
@@ -108,6 +112,8 @@ class ClaimCall:
         self.way: Way = RESCAN if claims.marks.rescan_due() else FAST if claims.winning else FULL
         self.won: list[ClaimedBatch] = []
         self.missed = 0
+        #: How many candidates the last round lost in runs that the database rolled back.
+        self.collided = 0
         #: Whether a round was answered.
         self.answered = False
         #: How many rounds lost every candidate.
@@ -138,6 +144,8 @@ class ClaimLoop:
         self.unanswered: list[Unanswered] = []
         self._queue = queue
         self._bury = bury
+        # When the last warning was logged, by the monotonic clock.
+        self._warned = -_LOGGED_EVERY
 
     def claim(self, call: ClaimCall) -> list[ClaimedBatch]:
         """Run the rounds of a call; return the jobs won.
@@ -150,7 +158,8 @@ class ClaimLoop:
                 buried = self._take_in(call, result)
                 # First the cheap test: most calls win all that they want in one round.
                 another = (call.open > 0 or call.previous is not None) and self._another(call, result, buried)
-                if result.seen is _ALL or result.rows:
+                if result.seen is _ALL or result.rows or call.collided:
+                    result.missed += call.collided
                     self.core.strategy.observe(result)
                 if not another:
                     break
@@ -262,8 +271,8 @@ class ClaimLoop:
             if not tx.committed:
                 tx.give_back()
             # The jobs of a run that was interrupted after its COMMIT are not in hand either.
-            lost = runs if call.result is None else runs - 1
-            if lost and not call.delete:
+            lost = runs - tx.collisions - (call.result is not None)
+            if lost > 0 and not call.delete:
                 self.unanswered.append(Unanswered(request.token, {row.id for row in call.result.rows} if call.result else set()))
         call.seconds = time.monotonic() - began
         call.result = result
@@ -279,16 +288,23 @@ class ClaimLoop:
         elsewhere = call.tx.committed or error.outcome_unknown  # a signal handler's error may come after the COMMIT
         if change is not None or elsewhere or not self.core.store.dialect.errors.is_collision(error):
             raise error
-        call.way, call.lost = FULL, _ROUNDS
-        return ClaimResult(self._queue, call.open)
+        call.way, call.lost, call.previous = FULL, _ROUNDS, None
+        now = time.monotonic()
+        if now - self._warned >= _LOGGED_EVERY:
+            self._warned = now
+            message = "claims of %r lose to other transactions: all %d runs of one were rolled back, the last one with: %s"
+            log.warning(message, self._queue, call.tx.collisions, error)
+        return ClaimResult(self._queue, call.open, missed=1)
 
     def _take_in(self, call: ClaimCall, result: ClaimResult) -> int:
         """Add the jobs won to ``call``, and learn where the next claim starts; return how many exhausted jobs were buried."""
         rows = result.rows
-        if call.tx.collisions:
-            # A run that lost does not show how many candidates it had. It is taken to have had as many as the last one.
-            result.missed += call.tx.collisions * max(1, len(rows))
         missed = result.missed
+        call.collided = 0
+        if call.tx.collisions and call.tx.committed:
+            # A run that lost does not show how many candidates it had. If the last run won jobs, the runs before it raced for as many.
+            call.collided = call.tx.collisions * len(rows) or 1
+        lost = missed + call.collided
         if self.unanswered:
             give_back(self.core, self._queue, self.unanswered)
         self.winning = len(rows) >= call.open
@@ -312,11 +328,11 @@ class ClaimLoop:
             counters.claims += first
             counters.attempts += 1
             counters.claimed += number
-            if missed or exhausted:
-                counters.missed += missed
+            if lost or exhausted:
+                counters.missed += lost
                 counters.exhausted += len(exhausted)
-        if missed or call.delete:
-            self.core.queue_counters.add(self._queue, missed=missed, completed=number if call.delete else 0)
+        if lost or call.delete:
+            self.core.queue_counters.add(self._queue, missed=lost, completed=number if call.delete else 0)
         if exhausted:
             # All attempts of these jobs are used up. The jobs are buried in a separate transaction. If that transaction fails, the
             # leases of the jobs end and a later claim buries them.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.transaction import OwnTransaction, Run
-from queue_db.errors import ArgumentError, StorageError, TransientStorageError
+from queue_db.database.transaction import RETRY_SECONDS, OwnTransaction, Run
+from queue_db.errors import ArgumentError, QueueDBError, StorageError
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, Verdict
 from queue_db.notifications.deaths import Death
@@ -22,8 +22,9 @@ from queue_db.slices import dependents
 from queue_db.store import Transaction, settle
 from queue_db.store.base import follow
 from queue_db.store.on_leave import Departure
-from queue_db.store.settle import Change, Sight
-from queue_db.verbs.running import EXTENSIONS, Verbs, leases_in_motion
+from queue_db.store.settle import Change
+from queue_db.verbs.doubts import proved
+from queue_db.verbs.running import EXTENSIONS, LOOK, Verbs, leases_in_motion
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -33,14 +34,11 @@ Work = Callable[[Transaction, Pairs], set[int]]
 """A function that changes the jobs that still have their ``(id, version)``, and returns their ids."""
 
 
-# The most unanswered COMMITs that one change tolerates. The next one raises its error.
-_DOUBTS = 5
+# Seconds. After its n-th collision the change pauses for a random time up to n times the first value, but not above the second one.
+_PAUSE, _LONGEST_PAUSE = 0.025, 0.25
 
 # Python takes long to look up a member of an enumeration in its class.
 _APPLIED, _LOST, _KEPT = Verdict.APPLIED, Verdict.LOST, Change.KEPT
-
-#: How a transaction runs that only reads leases.
-LOOK = Run("look", write=False, lazy=True, repeatable=True)
 
 
 class Verb(NamedTuple):
@@ -134,6 +132,11 @@ class FencedChange(Verbs):
     _versions: dict[int, int] | None = None
     # How often this call has looked for leases that another verb has extended.
     _followed: int = 0
+    # How often the change has collided after all runs of a transaction, until when it may run again by the monotonic clock, and by
+    # how many seconds that clock is ahead of the database's.
+    _collided: int = 0
+    _until: float | None = None
+    _ahead: float = 0.0
 
     def __init__(self, core: Core, source: Settler, verb: Verb, jobs: Sequence[LeasedJob]) -> None:
         self.core = core
@@ -188,21 +191,22 @@ class FencedChange(Verbs):
                 with core.joined(using, verb.run.name) as joined:
                     matched = self.attempt(joined, left)
             else:
-                tx = own = core.transaction(verb.run)
+                tx = own = core.transaction(verb.run if self._until is None else verb.run._replace(attempts=1))
                 try:
                     while not own.committed:
                         with own:
                             matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
-                    if not own.committed and (matched is None or own.asked) and self._again(error):
+                    undone = not (own.committed or own.doubts) and (matched is None or own.asked)
+                    if undone and self._again(error, left):
                         continue
                     doubt = _doubt(own, error, answered=matched is not None, some_done=bool(done))
                 finally:
                     if not own.committed:
                         own.give_back()
             if doubt is not None:
-                matched = self._proved(left, Outcome(matched, tx, doubt))
+                matched = proved(self, left, Outcome(matched, tx, doubt))
             elif tx is not None and (tx.woken or tx.following):
                 self.committed += (tx,)
             done.update(matched or ())
@@ -219,13 +223,13 @@ class FencedChange(Verbs):
 
         def leave() -> dict[int, Departure]:
             done.update(self.verb.statement(tx, pairs, *self.given))
-            how = {job_id: Departure.DEAD if self._dies(job_id) else self.verb.departure for job_id in done}
+            how = {job_id: Departure.DEAD if self.dies(job_id) else self.verb.departure for job_id in done}
             return {job_id: departure for job_id, departure in how.items() if departure is not None}
 
         dependents().leave(tx, self.links, leave)
         return done
 
-    def _alone(self, pairs: Pairs) -> Outcome:
+    def alone(self, pairs: Pairs) -> Outcome:
         """Run the change again, in a transaction of our own."""
         matched: set[int] | None = None
         last: Transaction | None = None
@@ -236,23 +240,45 @@ class FencedChange(Verbs):
             matched = self.attempt(tx, pairs)
             return matched
 
-        try:
-            return Outcome(*self.core.commit(self.verb.run._replace(lazy=False), attempt))
-        except StorageError as error:
-            if not error.outcome_unknown:
-                raise
-            return Outcome(matched, last, error)
+        while True:
+            try:
+                return Outcome(*self.core.commit(self.verb.run._replace(lazy=False), attempt))
+            except StorageError as error:
+                if error.outcome_unknown:
+                    return Outcome(matched, last, error)
+                if not self._again(error, pairs):
+                    raise
 
-    def _again(self, error: StorageError) -> bool:
-        """Whether the change lost to another transaction although a lease still holds; then wait a moment, and it may run again."""
-        core = self.core
-        if error.outcome_unknown or not core.store.dialect.errors.is_collision(error):
+    def _again(self, error: StorageError, pairs: Pairs) -> bool:
+        """Whether the change lost to another transaction and may run again. If so, wait a moment first.
+
+        It may while a lease of ``pairs`` holds, but not for longer than a transaction runs again, so that no worker is stuck in it.
+        Our own clock measures the time: the database's may be set back.
+        """
+        core, database, verb = self.core, self.core.database, self.verb
+        # A claim that buries exhausted jobs does not wait for long: a later claim buries them.
+        once = verb.run.attempts == 1 or (verb.death is not None and self.given[0].reason is DeathReason.EXHAUSTED)
+        if once or error.outcome_unknown or not core.store.dialect.errors.is_collision(error):
             return False
-        core.database.pause(random.uniform(0.0, 0.1))
-        with suppress(StorageError):  # the caller raises the first error
-            now = core.now()
-            return any(_holds(job, now) for job in self.jobs)
-        return False
+        began = time.monotonic()
+        if self._until is None:
+            try:
+                self._ahead = began - core.run(LOOK._replace(attempts=1), Transaction.read_clock) / 1e6
+            except QueueDBError:  # it is closed or away: the caller raises the first error
+                return False
+            self._until = began + RETRY_SECONDS
+        jobs = self.newest()
+        ends = max(jobs[job_id].lease_ends for job_id, _ in pairs) / 1e6 + self._ahead
+        self._collided += 1
+        pause = random.uniform(0.0, min(_PAUSE * self._collided, _LONGEST_PAUSE))
+        if time.monotonic() + pause >= min(ends, self._until):
+            return False
+        database.pause(pause)
+        if database.closed:
+            return False
+        with database.counting:
+            database.counters.retried += 1
+        return True
 
     def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
         """Find the jobs that were not changed because another verb has extended their leases; return their ids and new versions.
@@ -263,7 +289,7 @@ class FencedChange(Verbs):
         if self._versions is None:
             self._versions = dict(pairs)
         held = {job_id: version for job_id, version in self._versions.items() if job_id not in done}
-        moving = leases_in_motion(self._newest(), held, self) if self._followed < EXTENSIONS else {}
+        moving = leases_in_motion(self.newest(), held, self) if self._followed < EXTENSIONS else {}
         if not moving:
             return ()
         self._followed += 1
@@ -278,78 +304,6 @@ class FencedChange(Verbs):
                 moved = settle.extended(tx, moving, current=True)
         self._versions |= moved
         return [*moved.items()]
-
-    # --- a COMMIT that was not answered -----------------------------------------------------------------------------
-
-    def _proved(self, pairs: Pairs, outcome: Outcome) -> set[int]:
-        """Find out which jobs were changed, and return their ids.
-
-        After an unanswered COMMIT, check whether the server has committed. If it has not, run the change again.
-
-        :raises StorageError: it stays unknown whether the change was committed: no proof was found, the server cannot be asked, or
-            too many COMMITs in a row were not answered.
-        """
-        try:
-            return self._looked_up(pairs, outcome)
-        except TransientStorageError as error:
-            # The transaction in doubt may have been committed, or the server may still commit it.
-            problem = error if error.outcome_unknown or outcome.doubt is None else outcome.doubt
-        raise problem
-
-    def _looked_up(self, pairs: Pairs, outcome: Outcome) -> set[int]:
-        done: set[int] = set()
-        doubts = 0
-        doubted: Outcome | None = None
-        doubtful: Pairs = ()
-        while outcome.doubt is not None:
-            if doubts == _DOUBTS:
-                raise outcome.doubt
-            doubts += 1
-            doubted, matched = outcome, outcome.matched
-            doubtful = [pair for pair in pairs if pair[0] not in done and (matched is None or pair[0] in matched)]
-            done |= self._shown(doubtful, doubted)
-            rest = [pair for pair in pairs if pair[0] not in done]
-            if not rest:
-                return done
-            with self.core.database.counting:
-                self.core.database.counters.retried += 1
-            outcome = self._alone(rest)
-        if outcome.tx is not None and (outcome.tx.woken or outcome.tx.following):
-            self.committed += (outcome.tx,)
-        again = outcome.matched or set()
-        if doubted is not None and doubtful and not any(job_id in again for job_id, _ in doubtful):
-            # The last run changed none of the doubtful jobs. Perhaps the server committed the doubted transaction late: then the
-            # last run waited for the locks of that transaction and found other versions. So look once more.
-            done |= self._shown([pair for pair in doubtful if pair[0] not in done], doubted)
-        return done | again
-
-    def _shown(self, pairs: Pairs, outcome: Outcome) -> set[int]:
-        """Look for proof that the transaction in doubt was committed; return the ids of the jobs that it is proved to have changed.
-
-        If there are such jobs, the transaction is added to ``committed``.
-
-        The transaction changed either all jobs that it matched or none, so one changed job proves the change of all. A deleted row
-        is a proof only while the lease holds: after its end another worker may have claimed and completed the job.
-
-        :raises StorageError: neither the change nor its absence can be proved. The error is ``outcome.doubt``.
-        """
-        jobs = self._newest()
-        sights, now = self.core.run(LOOK, self._look, pairs, jobs)
-        shown = _judged(sights, {job_id for job_id in sights if _holds(jobs[job_id], now)}, outcome)
-        if shown and outcome.tx is not None:
-            self.committed += (outcome.tx,)
-        return shown
-
-    def _look(self, tx: Transaction, pairs: Pairs, jobs: Mapping[int, LeasedJob]) -> tuple[dict[int, Sight], int]:
-        by_change: dict[Change, list[tuple[int, int, str]]] = {}
-        for job_id, version in pairs:
-            change = self.verb.death if self.verb.death is not None and self._dies(job_id) else self.verb.change
-            by_change.setdefault(change, []).append((job_id, version, jobs[job_id].token))
-        sights: dict[int, Sight] = {}
-        for change, leases in by_change.items():
-            sights |= settle.look(tx, leases, change)
-        # The clock is read after the rows: a lease that holds now also held when its row was read.
-        return sights, tx.read_clock()
 
     # --- what became of the jobs ------------------------------------------------------------------------------------
 
@@ -432,36 +386,13 @@ class FencedChange(Verbs):
         finally:
             self.core.deaths.record(self.deaths)
 
-    def _dies(self, job_id: int) -> bool:
+    def dies(self, job_id: int) -> bool:
         """Whether this job dies if the change is made."""
         return self.verb.death is not None and job_id in self.given[0].dying
 
-    def _newest(self) -> dict[int, LeasedJob]:
+    def newest(self) -> dict[int, LeasedJob]:
         """The jobs by id. If a job is given with two leases, the object with the later lease."""
         return {job_id: job for (job_id, _), job in sorted(zip(self.leases, self.jobs, strict=True), key=itemgetter(0))}
-
-
-def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) -> set[int]:
-    """Conclude from the sights of the leases which jobs are proved to be changed; return their ids.
-
-    :param holding: ids of the jobs whose leases hold.
-    :raises StorageError: neither the change nor its absence can be proved. The error is ``outcome.doubt``.
-    """
-    doubt, matched = outcome.doubt, outcome.matched is not None
-    if Sight.UNCHANGED in sights.values():
-        return set()
-    changed = {job_id for job_id, sight in sights.items() if sight is Sight.CHANGED}
-    if matched and changed:
-        return set(sights)
-    if matched and Sight.OTHER in sights.values():
-        return set()
-    vanished = {job_id for job_id, sight in sights.items() if sight is Sight.VANISHED}
-    held = vanished & holding
-    if matched and held:
-        return set(sights)
-    if held < vanished and doubt is not None:
-        raise doubt
-    return changed | held
 
 
 def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool, some_done: bool) -> StorageError | None:
@@ -479,11 +410,6 @@ def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool, some_done
         error.outcome_unknown = some_done
         raise error
     return error
-
-
-def _holds(job: LeasedJob, now: int) -> bool:
-    """Whether the lease holds at ``now``, by the database's clock."""
-    return job.lease_ends > now
 
 
 def _members(jobs: object) -> list[LeasedJob]:

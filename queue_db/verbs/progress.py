@@ -15,8 +15,7 @@ from queue_db.model import ProgressReport
 from queue_db.store import Transaction, settle
 from queue_db.store.base import each
 from queue_db.store.schema import NOTE_LENGTH
-from queue_db.verbs.fenced_change import LOOK
-from queue_db.verbs.running import EXTENSIONS, Verbs, leases_in_motion
+from queue_db.verbs.running import EXTENSIONS, LOOK, Verbs, leases_in_motion
 
 
 def report_progress(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: int) -> int:

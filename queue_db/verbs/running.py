@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
+from queue_db.database.transaction import Run
 from queue_db.leased_job import LeasedJob
 
 #: The most times that one call looks up the new versions of leases that another verb has extended.
 EXTENSIONS = 5
+
+#: How a transaction runs that only reads leases.
+LOOK = Run("look", write=False, lazy=True, repeatable=True)
 
 # The verbs that run in this process. A thread adds and removes its verb with one atomic method of the set. So there is no lock.
 _running: set[Verbs] = set()

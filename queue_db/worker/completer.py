@@ -26,7 +26,7 @@ from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.store import settle as settle_sql
 from queue_db.store.settle import Change, Sight
-from queue_db.verbs.fenced_change import LOOK
+from queue_db.verbs.running import LOOK
 from queue_db.worker.handlers import HandlerSpec
 from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import Activity, about

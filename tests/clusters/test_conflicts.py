@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from sqlalchemy import text
 
-from queue_db import Capability, DuplicateJobError, Optimistic, QueueDB, TransientStorageError
+from queue_db import Capability, DuplicateJobError, Optimistic, PermanentStorageError, QueueDB, TransientStorageError
 from queue_db.model import ClaimRequest, ClaimResult
 from queue_db.store import Transaction, settle
 from queue_db.testing import SettableClock
-from tests.races.interleaving import at_once
+from tests.clusters.conftest import run
+from tests.races.interleaving import at_once, between
 
 
 @dataclass
@@ -55,8 +57,9 @@ def test_a_claim_that_conflicts_each_time_wins_nothing_and_leaks_nothing(
     with QueueDB(urls[0], strategy=strategy) as db:
         db.queue(name).enqueue("mail", 1)
         assert db.queue(name).claim(lease=600) == []
-        assert db.counters.contended == 1
-        assert db.counters.missed == 1000 - strategy.conflicts == sum(result.missed for result in strategy.observed)
+        counters = db.counters
+        assert (counters.contended, counters.missed, counters.deadlocks) == (1, 1, 1000 - strategy.conflicts)
+        assert sum(result.missed for result in strategy.observed) == 1
         assert db.queue(name).stats().available == 1
 
 
@@ -120,6 +123,38 @@ def test_a_conflict_after_the_end_of_the_lease_is_an_error(urls: list[str], name
         assert caught.value.sqlstate == "1213"
         assert not caught.value.outcome_unknown
         assert removal.conflicts > 900
+
+
+def test_a_conflict_that_a_savepoint_meets_first_is_what_the_caller_sees(
+    urls: list[str], name: str, touch: Callable[[int], None]
+) -> None:
+    """Who took it for a duplicate key alone would go on, and commit the second half of a transaction."""
+    with QueueDB(urls[0]) as db:
+        queue = db.queue(name)
+        job = queue.enqueue("mail", 1, unique_key="k")
+        with db.database.engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+            connection.execute(text("UPDATE jobs SET progress = 0.5 WHERE id = :id"), {"id": job})
+            with (
+                between(db.database.engine, "ROLLBACK TO", lambda: touch(job)) as touched,
+                pytest.raises(TransientStorageError) as caught,
+            ):
+                queue.enqueue_many([("mail", 2, {"unique_key": "k"})], using=connection)
+            connection.rollback()
+        assert touched
+        assert caught.value.sqlstate == "1213"
+
+
+def test_a_transaction_that_is_too_large_for_the_cluster_is_refused_for_good(urls: list[str], name: str) -> None:
+    with QueueDB(urls[0]) as db:
+        try:
+            run(urls[0], "SET GLOBAL wsrep_max_ws_rows = 20")
+            with pytest.raises(PermanentStorageError, match="wsrep_max_ws_rows exceeded") as caught:
+                db.queue(name).enqueue_many([("mail", number) for number in range(100)])
+        finally:
+            run(urls[0], "SET GLOBAL wsrep_max_ws_rows = 0")
+        assert not caught.value.outcome_unknown
+        assert db.counters.retried == 0
+        assert db.queue(name).stats().available == 0
 
 
 def test_of_equal_unique_keys_on_three_nodes_one_wins(nodes: list[QueueDB], name: str) -> None:

@@ -11,7 +11,6 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from queue_db import PermanentStorageError, QueueDB, StorageError, TransientStorageError
 from queue_db.dialects import dialect_for
-from queue_db.dialects.transactions import savepoint
 from queue_db.model import Fault
 from queue_db.store import Transaction
 
@@ -62,6 +61,12 @@ def test_a_full_disk_at_commit_stays_permanent() -> None:
     assert "free space on its disk" in str(translated)
 
 
+def test_a_transaction_that_exceeds_a_limit_of_galera_is_refused_for_good() -> None:
+    error = error_of(1180, "wsrep_max_ws_rows exceeded")
+    assert isinstance(MYSQL.translate(error, "enqueue"), PermanentStorageError)
+    assert MYSQL.code(error) not in MYSQL.read_only | MYSQL.in_doubt
+
+
 NO_ROOM = {
     "postgresql": [
         "DO $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$"
@@ -82,17 +87,6 @@ def test_an_error_of_a_full_disk_names_the_remedy(kind: str, db: QueueDB) -> Non
 
     with pytest.raises(PermanentStorageError, match="free space on its disk"):
         db.database.run(fill, name="fill")
-
-
-@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
-def test_the_first_error_is_raised_if_its_savepoint_is_gone_too(kind: str, db: QueueDB) -> None:
-    def fail() -> None:
-        with db.database.begin() as connection, savepoint(connection):
-            connection.execute(text("ROLLBACK"))
-            raise LookupError("the first")
-
-    with pytest.raises(LookupError, match="the first"):
-        fail()
 
 
 LIMITS = {

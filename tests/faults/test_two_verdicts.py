@@ -10,7 +10,7 @@ from sqlalchemy import event, make_url
 
 from queue_db import LeasedJob, QueueDB, State, StorageError, Verdict
 from queue_db.testing import SettableClock
-from queue_db.verbs import fenced_change
+from queue_db.verbs import doubts
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
 from tests.patience import wait_for
@@ -112,7 +112,7 @@ def test_without_the_lease_as_proof_both_are_applied(
     kind: str, two: Callable[..., Two], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
-    monkeypatch.setattr(fenced_change, "_holds", lambda job, now: True)
+    monkeypatch.setattr(doubts, "_holds", lambda job, now: True)
     settle, options, removal, lost = REMOVED["complete"]
     with pytest.raises(AssertionError, match="ours is not|APPLIED"):
         check_that_one_is_applied(kind, two(removal), proxy, settle, options, lost)
