@@ -278,10 +278,11 @@ def savepoint(connection: Connection) -> Iterator[None]:
     nested = connection.begin_nested()
     try:
         yield
+        nested.commit()
     except BaseException:
         # After a deadlock or a serialization failure, the server may have rolled back the whole transaction with its savepoints.
-        # Suppress the error of this rollback, so that the first error is raised.
+        # Suppress the error of this rollback, so that the first error is raised. After a failed commit, close() only lets
+        # SQLAlchemy forget this savepoint: otherwise the rollback of a savepoint around it raises another error.
         with suppress(DBAPIError):
-            nested.rollback()
+            nested.close()
         raise
-    nested.commit()

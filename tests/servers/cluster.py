@@ -72,19 +72,28 @@ class Cluster(ABC):
         self.nodes[number].start()
         self._join(number)
 
-    def _join(self, number: int) -> None:
-        """Let a node that has started become a member, if its start does not."""
-
-    def wait(self, *numbers: int, size: int | None = None, ready: bool = True) -> None:
-        """Wait until these nodes, or all, are ready in a cluster of ``size`` nodes; with ``ready=False`` until they
-        are not.
+    def restore(self) -> None:
+        """Let the nodes that have left the cluster join it again; return when all are members.
 
         :raises ServerFailed: they are not in time.
         """
-        wanted = size or len(self.nodes)
+        for number in range(len(self.nodes)):
+            if not self.size(number):
+                self._join(number)
+        self.wait()
+
+    def _join(self, number: int) -> None:
+        """Let a node that runs become a member, if it does not by itself."""
+
+    def wait(self, *numbers: int, size: int | None = None) -> None:
+        """Wait until these nodes, or all, see ``size`` ready nodes, or all; 0: until they are not ready themselves.
+
+        :raises ServerFailed: they do not in time.
+        """
+        wanted = len(self.nodes) if size is None else size
         limit = time.monotonic() + START_LIMIT
         for number in numbers or range(len(self.nodes)):
-            while ((seen := self.size(number)) == wanted) is not ready:
+            while (seen := self.size(number)) != wanted:
                 if time.monotonic() > limit:
                     raise ServerFailed(f"node {number} sees {seen} nodes. The end of its log:\n{self.nodes[number].log()}")
                 time.sleep(0.05)

@@ -43,6 +43,7 @@ class _Node(MySQL):
             "recovery-get-public-key": "ON",  # the members' own connections use no TLS
             "member-expel-timeout": "0",
             "unreachable-majority-timeout": ALONE,
+            "autorejoin-tries": 0,  # a second try comes after five minutes: restore() does not wait for it
             "message-cache-size": 128 << 20,
         }
         self._group = [
@@ -51,6 +52,8 @@ class _Node(MySQL):
             f"--server-id={number + 1}",
             "--log-bin=changes",
             "--sync-binlog=0",
+            # To the system's cache at each commit: a killed node must not know less than its binary log, or it differs for good.
+            "--innodb-flush-log-at-trx-commit=2",
             "--gtid-mode=ON",
             "--enforce-gtid-consistency=ON",
             "--report-host=127.0.0.1",
@@ -89,6 +92,7 @@ class GroupReplication(Cluster):
         limit = time.monotonic() + START_LIMIT
         while True:
             try:
+                node._ask("STOP GROUP_REPLICATION")  # a try that failed, or a loss of the majority, leaves it half started
                 node._ask(f"START GROUP_REPLICATION USER = '{USER}', PASSWORD = '{self._password}'")
                 break
             except SQLAlchemyError as error:
