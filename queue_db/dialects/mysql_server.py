@@ -43,12 +43,12 @@ def _message(error: DBAPIError) -> str:
     return str(args[1]) if len(args) > 1 else str(error.orig)
 
 
-# 1290: read_only or super_read_only is on. 1836: InnoDB is read-only. The other codes: a node of Galera that has lost its cluster
-# refuses statements or a COMMIT.
-_READ_ONLY = frozenset({"1290", "1836", "1047", "1180", "1180-107"})
+# 1290: read_only or super_read_only is on. 1836: InnoDB is read-only. The other codes: a node of Galera (1047, 1180) or of Group
+# Replication (3100) that has lost its cluster refuses statements or a COMMIT.
+_READ_ONLY = frozenset({"1290", "1836", "1047", "1180", "1180-107", "3100"})
 
-# A node of Galera has lost its cluster during a COMMIT. The other nodes may have got the transaction, and then they commit it.
-_IN_DOUBT = frozenset({"1180", "1180-107"})
+# A node has lost its cluster during a COMMIT. The other nodes may have got the transaction, and then they commit it.
+_IN_DOUBT = frozenset({"1180", "1180-107", "3100"})
 
 ERRORS = ErrorCodes(
     code=_code,

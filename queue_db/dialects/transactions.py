@@ -278,9 +278,12 @@ def savepoint(connection: Connection) -> Iterator[None]:
     nested = connection.begin_nested()
     try:
         yield
+        nested.commit()
     except BaseException as error:
         try:
-            nested.rollback()
+            # After a failed commit, this only lets SQLAlchemy forget the savepoint: otherwise the rollback of a savepoint around it
+            # raises another error.
+            nested.close()
         except DBAPIError as gone:
             # The server has rolled back the whole transaction with its savepoints. If the first error is the server's, it says why.
             # After any other error, such as a duplicate key, the transaction would go on without its first part.
@@ -288,4 +291,3 @@ def savepoint(connection: Connection) -> Iterator[None]:
             if isinstance(error, Exception) and not told:
                 raise gone from error
         raise
-    nested.commit()
