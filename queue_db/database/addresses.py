@@ -103,14 +103,19 @@ def placed(url: URL, addresses: list[Address]) -> URL:
 
 
 def several(url: URL) -> list[Address]:
-    """The addresses of a URL that has several; otherwise an empty list."""
+    """The addresses of a URL that has several; otherwise an empty list.
+
+    :raises ConfigurationError: they cannot be read.
+    """
     hosts, ports = (url.query.get(name, "") for name in ("host", "port"))
     if not isinstance(hosts, str):
         return [_address(text) for text in hosts]
     if "," not in hosts:
         return []
     names, numbers = hosts.split(","), ports.split(",") if isinstance(ports, str) else list(ports)
-    return [Address(*pair) for pair in zip(names, numbers if len(numbers) == len(names) else numbers[:1] * len(names), strict=True)]
+    if len(numbers) not in (1, len(names)):
+        raise ConfigurationError("port= in the database URL must have one port, or as many ports as addresses")
+    return [Address(*pair) for pair in zip(names, numbers if len(numbers) > 1 else numbers * len(names), strict=True)]
 
 
 def option(url: URL, name: str, default: str) -> str:
@@ -142,7 +147,7 @@ def completed(url: URL, port: int | None) -> URL:
 def shown(url: URL) -> str:
     """The URL as text with ``***`` in place of its password, with its addresses where people write them."""
     addresses = several(url)
-    if not addresses:
+    if not addresses or any("/" in address.host for address in addresses):  # folders of sockets
         return url.render_as_string(hide_password=True)
     text = url.difference_update_query(["host", "port"]).render_as_string(hide_password=True)
     return re.sub("://(?:[^@/?]*@)?", lambda found: found[0] + ",".join(map(str, addresses)), text, count=1)

@@ -76,6 +76,16 @@ ERRORS = ErrorCodes(
 )
 
 
+# A member that has left its group, or that is not yet in it, is read-only. A node of Galera that has lost its cluster, or that has
+# not yet its data, is not ready, and mostly refuses this statement with error 1047. Only MariaDB reads the comment; without Galera
+# wsrep_on is off there.
+_STATE = """\
+SELECT @@global.read_only /*M! , EXISTS (
+    SELECT * FROM information_schema.global_variables JOIN information_schema.global_status
+        ON global_variables.variable_name = 'wsrep_on' AND global_status.variable_name = 'wsrep_ready'
+    WHERE global_variables.variable_value = 'ON' AND global_status.variable_value <> 'ON') */"""
+
+
 class MySQLServer(Server):
     """Makes engines at READ COMMITTED with a limit on every wait."""
 
@@ -127,13 +137,11 @@ class MySQLServer(Server):
         return driver
 
     def role(self, driver: Any) -> Role:
-        # A node of Galera without its cluster, or that has not yet its data, answers with error 1047. A member that has left its
-        # group, or that is not yet in it, is read-only.
         with driver.cursor() as cursor:
-            cursor.execute("SELECT @@global.read_only")
-            (value,) = cursor.fetchone()
-        read_only = str(value) not in ("0", "OFF")
-        return Role(read_only, read_only)
+            cursor.execute(_STATE)
+            read_only, *away = cursor.fetchone()
+        refuses = str(read_only) not in ("0", "OFF") or any(away)
+        return Role(refuses, refuses)
 
     def is_idle(self, driver: Any) -> bool:
         # Drivers for asyncio have a method for the status. Drivers that use the C library do not show the status and count as idle.
