@@ -19,7 +19,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.server import Role
+from queue_db.dialects.nodes import Role
 from queue_db.errors import ConfigurationError, PermanentStorageError, TransientStorageError
 
 log = logging.getLogger("queue_db.database")
@@ -196,7 +196,7 @@ class Addresses:
             try:
                 driver = self._reach(address, sql, record, arguments, options)
                 try:
-                    against = _AGAINST[wish](self._dialect.server.role(driver))
+                    against = _AGAINST[wish](self._dialect.server.nodes.role(driver))
                 except BaseException:
                     driver.close()
                     raise
@@ -247,7 +247,7 @@ class Addresses:
         named = "timeout" if "timeout" in theirs else "connect_timeout"
         # What the URL says holds for each address, as in libpq.
         seconds = float(theirs[named]) if named in self._given else max(_LEAST, _PATIENCE // len(self._all))
-        return self._dialect.server.connect_within(int(seconds), named, connect, sql, theirs)
+        return self._dialect.server.nodes.connect_within(int(seconds), named, connect, sql, theirs)
 
     def _judged(self, error: Exception, sql: SQLAlchemyDialect) -> tuple[bool, str | None, str]:
         """Whether the next address is tried after this error, its code, and its text in one line."""
