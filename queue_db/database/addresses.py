@@ -254,6 +254,7 @@ class Addresses:
         if isinstance(error, sql.loaded_dbapi.Error):
             wrapped = DBAPIError.instance(None, None, error, sql.loaded_dbapi.Error, dialect=sql)
             translated = self._dialect.errors.translate(cast("DBAPIError", wrapped), "connect")
+            translated.place = ""
             return not isinstance(translated, PermanentStorageError), translated.sqlstate, str(translated)
         return True, "08001", str(error) or type(error).__name__
 

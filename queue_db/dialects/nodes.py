@@ -12,10 +12,9 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 # not yet its data, is not ready, and mostly refuses this statement with error 1047. Only MariaDB reads the comment; without Galera
 # wsrep_on is off there.
 _STATE = """\
-SELECT @@global.read_only /*M! , EXISTS (
-    SELECT * FROM information_schema.global_variables JOIN information_schema.global_status
-        ON global_variables.variable_name = 'wsrep_on' AND global_status.variable_name = 'wsrep_ready'
-    WHERE global_variables.variable_value = 'ON' AND global_status.variable_value <> 'ON') */"""
+SELECT @@global.read_only /*M! ,
+    EXISTS (SELECT * FROM information_schema.global_status WHERE variable_name = 'wsrep_ready' AND variable_value <> 'ON')
+    AND EXISTS (SELECT * FROM information_schema.global_variables WHERE variable_name = 'wsrep_on' AND variable_value = 'ON') */"""
 
 
 class Role(NamedTuple):
