@@ -17,7 +17,6 @@ from sqlalchemy.exc import (
     MultipleResultsFound,
     NoResultFound,
     ObjectNotExecutableError,
-    OperationalError,
     PendingRollbackError,
     ResourceClosedError,
     SQLAlchemyError,
@@ -29,6 +28,7 @@ from sqlalchemy.pool import QueuePool
 
 from queue_db.concurrency.batching import Callers, Threads
 from queue_db.concurrency.forks import reset_after_fork
+from queue_db.database import addresses
 from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.transaction import ATTEMPTS, Haste, OwnTransaction, Run
@@ -96,6 +96,7 @@ class Database:
     callers: ClassVar[type[Callers]] = Threads
 
     def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
+        self.addresses: addresses.Addresses | None = None
         self.made_here = not isinstance(target, Engine)
         self.closed = False
         engine = self._given(target) if isinstance(target, Engine) else self._made(target, pool_size, max_overflow)
@@ -144,6 +145,7 @@ class Database:
             # Payloads are the users' data and must not appear in tracebacks or logs.
             engine = self._engine(url, hide_parameters=True, **options)
             engine.dialect.create_connect_args(url)
+            self.addresses = addresses.follow(engine, self.dialect, self.pause, self._failed_over)
         except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
             # Raise it without its cause, which may show the password in the URL.
             raise ConfigurationError(f"cannot open {masked(url)}: {mask(str(error), secrets_in(url))}") from None
@@ -157,7 +159,7 @@ class Database:
             cut = isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
             if error.sqlstate is None and not cut:
                 # The driver does not say whether the password is wrong or the server is starting, so check whether it is down.
-                down = isinstance(error.__cause__, OperationalError) and self.dialect.server.is_down(engine)
+                down = error.server_away and self.dialect.server.is_down(engine)
                 kind = TransientStorageError if down else PermanentStorageError
             reason: object = self._missing_folder(engine) or error
             away = kind is TransientStorageError
@@ -190,6 +192,10 @@ class Database:
     def _discarded(self) -> None:
         with self.counting:
             self.counters.discarded += 1
+
+    def _failed_over(self) -> None:
+        with self.counting:
+            self.counters.failovers += 1
 
     def _engine(self, url: URL, **options: Any) -> Engine:
         return create_engine(url, **options)
@@ -281,6 +287,8 @@ class Database:
         # Closing the connection would lose a database in memory. The connection may be invalid already: a node of a cluster that
         # refuses statements also refuses ROLLBACK.
         if not self.dialect.server.in_memory:
+            if self.addresses is not None and not connection.invalidated:
+                self.addresses.leave(addresses.of(connection), "it refuses changes")
             connection.invalidate(cause)
             connection.engine.dispose()
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_db.dialects import raw_cursor
 from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.nodes import MySQLNodes, Nodes
 from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
@@ -80,6 +81,7 @@ class MySQLServer(Server):
     """Makes engines at READ COMMITTED with a limit on every wait."""
 
     schemas_are_databases: ClassVar[bool] = True
+    nodes: ClassVar[Nodes] = MySQLNodes()
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # PyMySQL has no read timeout by default and would wait forever for a stopped server.

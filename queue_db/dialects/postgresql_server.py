@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, event, func, select
 from sqlalchemy.exc import DBAPIError
@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from queue_db.dialects import pgbouncer, raw_cursor, server_probe
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
+from queue_db.dialects.nodes import Nodes, PostgreSQLNodes
 from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
@@ -60,6 +61,8 @@ ERRORS = ErrorCodes(
 
 class PostgreSQLServer(Server):
     """Makes engines at READ COMMITTED that notice a broken network within seconds."""
+
+    nodes: ClassVar[Nodes] = PostgreSQLNodes()
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlalchemy import URL, Connection, Engine
 
 from queue_db.dialects.listening import Listener, LoopListener
+from queue_db.dialects.nodes import Nodes
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Capability
 
@@ -31,6 +32,8 @@ class Drivers:
     async_extra: str = ""
     #: Options in the query of a URL → their names for the asyncio driver; None: the asyncio driver does not need the option.
     async_options: Mapping[str, str | None] = field(default_factory=dict)
+    #: The port of URLs that name none; None: the database has no servers.
+    port: int | None = None
 
     def named(self, *, asynchronous: bool) -> tuple[str | None, str]:
         """The driver, and the extra that installs the driver."""
@@ -53,6 +56,8 @@ class Server:
 
     #: Whether the ``schema`` of a table is a database of the server. If so, a connection to any of its databases reaches the table.
     schemas_are_databases: ClassVar[bool] = False
+    #: How several servers of one database are reached.
+    nodes: ClassVar[Nodes] = Nodes()
     #: Whether the database is in memory, so that it ends with its connection. Known after :meth:`prepare`.
     in_memory: bool = False
 
