@@ -31,7 +31,7 @@ from queue_db.slices import load
 from queue_db.store import LowWaterMarks, Store, Transaction
 from queue_db.store.schema.tables import HEAD, Tables
 from queue_db.store.wakeups import Ends, Notifications
-from queue_db.strategies import Strategy
+from queue_db.strategies import Strategy, warn_of_other_nodes
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -94,6 +94,7 @@ class Core:
         _refuse_schema_map(database.engine, tables, "this engine")
         self.database = database
         self.store = Store(tables, database.dialect, database.capabilities, clock, notifications=Notifications(tables))
+        warn_of_other_nodes(strategy, database.capabilities)
         self.strategy = strategy
         self.removal = removal
         self.codec = codec
@@ -119,10 +120,10 @@ class Core:
             _named_by_process.add(self)
         # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
-        # Check the tables here, so that the first verb does not have to. If the user has no right to read the version, the first
-        # verb raises the error.
+        # Check the tables here, so that the first verb does not have to. If the user has no right to read the version, or the server
+        # answers no query now (a node without its cluster), the first verb raises the error.
         self._schema_fits = False
-        with suppress(PermanentStorageError):
+        with suppress(StorageError):
             self._schema_fits = schema_version.found(database, tables).revision == HEAD
 
     @cached_property

@@ -68,6 +68,8 @@ class Capability(StrEnum):
     DELETE_RETURNING = "DELETE … RETURNING"
     UPDATE_RETURNING = "UPDATE … RETURNING"
     CONCURRENT_WRITERS = "concurrent writers"
+    #: Several servers of a cluster take changes, and none sees the row locks of another: colliding transactions fail at COMMIT.
+    SEVERAL_WRITERS = "several writers"
 
 
 class Fault(StrEnum):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Table, text
 from sqlalchemy.exc import DBAPIError
@@ -29,6 +29,17 @@ class OpenTransaction:
     end: str
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What one server shows of its cluster; empty without a cluster."""
+
+    facts: dict[str, str] = field(default_factory=dict)
+    #: Why this server cannot be used now.
+    problems: list[str] = field(default_factory=list)
+    #: Settings with which commits are lost or wait in a failure, and what is lost.
+    warnings: list[str] = field(default_factory=list)
+
+
 class Diagnosis(Companion):
     """Defaults that work on most databases. ``Diagnosis.of(dialect)`` is the one for a dialect of the queue."""
 
@@ -38,6 +49,10 @@ class Diagnosis(Companion):
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
         """Settings of the server and of the table that matter for performance."""
         return {}
+
+    def cluster(self, connection: Connection) -> ClusterView:
+        """The cluster of this server. Default: none."""
+        return ClusterView()
 
     def grantee(self, connection: Connection) -> str:
         """The user of this connection in the syntax of GRANT. Default: there are no users."""
@@ -74,8 +89,78 @@ _OPEN_MYSQL = text(
     "HAVING age >= :age ORDER BY age DESC LIMIT :most"
 )
 
-# The error number if the user lacks the privilege PROCESS.
-_NOT_ALLOWED = 1227
+_OF_CLUSTER = "^(wsrep_|group_replication_|auto_increment_increment$|innodb_flush_log_at_trx_commit$)"
+
+# The error numbers if the user lacks a privilege of the server (PROCESS), or the right to read a table.
+_NOT_ALLOWED = frozenset({1227, 1142})
+
+# A member of Group Replication that cannot be reached stays in this table until the others expel it.
+_MEMBERS = text(
+    "SELECT member_state AS state, member_role AS role, member_id = @@server_uuid AS own "
+    "FROM performance_schema.replication_group_members"
+)
+
+_FEW = "with fewer than three nodes, the failure of one may stop the others: add a node, or an arbitrator"
+_NOT_FLUSHED = (
+    "innodb_flush_log_at_trx_commit={}: if all nodes fail within a second, the last commits are lost: new jobs are gone, and "
+    "completed jobs run again"
+)
+
+
+def _galera(of: Mapping[str, str]) -> ClusterView:
+    """The cluster by the variables and the status of a node of Galera."""
+    size, state, status = int(of["wsrep_cluster_size"]), of["wsrep_local_state_comment"], of["wsrep_cluster_status"]
+    node = f"{of['wsrep_node_name']!r}, number {of['wsrep_local_index']}"
+    view = ClusterView(
+        {
+            "cluster": f"Galera {of['wsrep_cluster_name']!r} of {size} nodes; this node: {node}, {state}, {status}",
+            "conflicts of this node": f"{of['wsrep_local_cert_failures']} at COMMIT, {of['wsrep_local_bf_aborts']} before it",
+        }
+    )
+    if of["wsrep_ready"] != "ON" or status != "Primary":
+        view.problems.append(
+            f"this node is {state} in a {status} part of its cluster and refuses all statements: start the other nodes, or connect "
+            "to a node of the majority"
+        )
+    elif size < _QUORUM:
+        view.warnings.append(_FEW)
+    if int(of["auto_increment_increment"]) < size:
+        view.warnings.append(
+            f"auto_increment_increment={of['auto_increment_increment']} on {size} nodes: jobs that are enqueued on two nodes at once "
+            "get the same id, and one of them fails; set wsrep_auto_increment_control=ON"
+        )
+    return view
+
+
+def _group_replication(of: Mapping[str, str], members: Sequence[Any]) -> ClusterView:
+    """The group by the variables of a member of Group Replication, and by its view of the members."""
+    size, online = len(members), sum(one.state in ("ONLINE", "RECOVERING") for one in members)
+    several = of["group_replication_single_primary_mode"] == "OFF"
+    own = next((one for one in members if one.own), None)
+    state = "no member" if own is None else f"{own.state}, {own.role}"
+    kind = "several primaries" if several else "one primary"
+    view = ClusterView({"cluster": f"Group Replication of {size} nodes with {kind}; this node: {state}"})
+    if own is None or own.state != "ONLINE":
+        view.problems.append(f"this node is {state} of its group: connect to a node that is ONLINE, or START GROUP_REPLICATION here")
+    elif 2 * online <= size:
+        view.problems.append(f"this node sees {online} of {size} nodes, no majority: a COMMIT waits until it sees more of them")
+    elif size < _QUORUM:
+        view.warnings.append(_FEW)
+    if of["group_replication_unreachable_majority_timeout"] == "0":
+        view.warnings.append(
+            "group_replication_unreachable_majority_timeout=0: without a majority a COMMIT waits for ever instead of failing; "
+            "set seconds"
+        )
+    if several and int(of["auto_increment_increment"]) < size:
+        view.warnings.append(
+            f"auto_increment_increment={of['auto_increment_increment']} on {size} nodes: jobs that are enqueued on two nodes at once "
+            "get the same id, and one of them fails; set group_replication_auto_increment_increment"
+        )
+    return view
+
+
+# The least number of nodes of which the others have a majority when one fails.
+_QUORUM = 3
 
 
 class MySQLDiagnosis(Diagnosis):
@@ -94,6 +179,27 @@ class MySQLDiagnosis(Diagnosis):
         units = {"innodb_lock_wait_timeout": " s", "innodb_buffer_pool_size": " bytes", "max_allowed_packet": " bytes"}
         return {str(name): f"{value}{units.get(name, '')}" for name, value in connection.execute(query)}
 
+    def cluster(self, connection: Connection) -> ClusterView:
+        of: dict[str, str] = {}
+        for kind in ("VARIABLES", "STATUS"):
+            of |= dict(connection.execute(text(f"SHOW GLOBAL {kind} WHERE Variable_name RLIKE :names"), {"names": _OF_CLUSTER}).all())
+        if of.get("wsrep_on") == "ON":
+            view = _galera(of)
+        elif of.get("group_replication_group_name"):
+            try:
+                members = connection.execute(_MEMBERS).all()
+            except DBAPIError as error:
+                if getattr(error.orig, "args", (None,))[0] not in _NOT_ALLOWED:
+                    raise
+                right = f"GRANT SELECT ON performance_schema.replication_group_members TO {self.grantee(connection)}"
+                return ClusterView({"cluster": f"Group Replication, which this user cannot see: {right}"})
+            view = _group_replication(of, members)
+        else:
+            return ClusterView()
+        if of["innodb_flush_log_at_trx_commit"] != "1":
+            view.warnings.append(_NOT_FLUSHED.format(of["innodb_flush_log_at_trx_commit"]))
+        return view
+
     def grantee(self, connection: Connection) -> str:
         # CURRENT_USER() is the account with which the server has authenticated this user. A GRANT to a name without a host is for
         # the account 'name'@'%', which might not exist.
@@ -110,7 +216,7 @@ class MySQLDiagnosis(Diagnosis):
         try:
             connection.execute(text("SELECT 1 FROM information_schema.innodb_trx LIMIT 1")).close()
         except DBAPIError as error:
-            if getattr(error.orig, "args", (None,))[0] != _NOT_ALLOWED:
+            if getattr(error.orig, "args", (None,))[0] not in _NOT_ALLOWED:
                 raise
             return f"GRANT PROCESS ON *.* TO {self.grantee(connection)}"
         return None
@@ -133,6 +239,15 @@ _CLOSED = text(
     "AND (n.nspname = :schema OR CAST(:schema AS text) IS NULL AND n.nspname = ANY "
     "(string_to_array(translate(replace(current_setting('search_path'), '$user', current_user), '\" ', ''), ',')) "
     "AND NOT EXISTS (SELECT FROM pg_class v WHERE v.relname = :name AND pg_table_is_visible(v.oid)))"
+)
+
+
+# Users without the right pg_read_all_stats see the rows, but not the state of a standby.
+_STANDBYS = text(
+    "SELECT pg_is_in_recovery() AS standby, current_setting('synchronous_commit') AS waits, "
+    "current_setting('synchronous_standby_names') AS wanted, count(pid) AS connected, "
+    "count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous, count(pid) - count(state) AS hidden "
+    "FROM (SELECT) one LEFT JOIN pg_stat_replication ON true"
 )
 
 
@@ -162,6 +277,27 @@ class PostgreSQLDiagnosis(Diagnosis):
             if name in ("fillfactor", "autovacuum_vacuum_threshold"):
                 facts[f"{name} of {jobs.name}"] = f"{value} %" if name == "fillfactor" else f"{value} rows"
         return dict(sorted(facts.items()))
+
+    def cluster(self, connection: Connection) -> ClusterView:
+        seen = connection.execute(_STANDBYS).one()
+        view = ClusterView()
+        if seen.waits == "off":
+            view.warnings.append(
+                "synchronous_commit=off: a crash of the server loses the last commits: new jobs are gone, and completed jobs run again"
+            )
+        if seen.standby or not (seen.connected or seen.wanted):
+            return view
+        view.facts["cluster"] = f"primary with {seen.connected} connected standbys, {seen.synchronous} of them synchronous"
+        if seen.wanted and not (seen.synchronous or seen.hidden) and seen.waits not in ("off", "local"):
+            view.problems.append(
+                f"no standby of synchronous_standby_names={seen.wanted!r} is connected: a COMMIT waits until one is"
+            )
+        elif not seen.wanted or seen.waits == "local":
+            view.warnings.append(
+                "no commit waits for a standby: after a failover the last commits may be lost: new jobs are gone, and completed jobs "
+                "run again; set synchronous_standby_names and synchronous_commit=on"
+            )
+        return view
 
     def grantee(self, connection: Connection) -> str:
         return str(connection.execute(text("SELECT quote_ident(current_user)")).scalar_one())

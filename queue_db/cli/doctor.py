@@ -80,43 +80,34 @@ def doctor(
 def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     database, dialect, tables = db.database, db.store.dialect, db.store.tables
     sql, diagnosis = database.engine.dialect, Diagnosis.of(dialect)
-    isolation, facts, clock = database.run(
-        lambda connection: (connection.get_isolation_level(), diagnosis.facts(connection, tables.jobs), _clock(connection, db)),
+    # Without a transaction: a node that has lost its cluster refuses its BEGIN.
+    isolation, facts, clock, cluster = database.run(
+        lambda connection: (
+            connection.get_isolation_level(),
+            diagnosis.facts(connection, tables.jobs),
+            _clock(connection, db),
+            diagnosis.cluster(connection),
+        ),
         name="doctor",
         write=False,
+        lazy=True,
     )
-    version = schema_version.SchemaVersion(None)
-    problems: list[str] = []
-    found: list[Finding] = []
-    try:
-        version = schema_version.found(database, tables)
-        db.check()
-    except SchemaOutOfDateError as error:
-        problems += rights.closed_schema(db) or [str(error)]
-    except PermanentStorageError:
-        # Probably the first of several missing rights.
-        problems += rights.missing(db)
-        if not problems:
-            raise
-    else:
-        problems += rights.missing(db)
-        found += _findings(db, problems)
+    facts, problems, warnings = cluster.facts | facts, cluster.problems, cluster.warnings
+    version, found = schema_version.SchemaVersion(None), list[Finding]()
+    if not problems:  # otherwise the server may refuse other statements, or not answer
+        version, found = _check(db, problems)
+        long_open, hidden = database.run(
+            lambda connection: (diagnosis.open_transactions(connection, LONG_OPEN), diagnosis.hidden_transactions(connection)),
+            name="doctor",
+            write=False,
+        )
+        warnings += map(_warning, long_open)
+        if hidden is not None:
+            facts["open transactions"] = f"this user does not see all of them: run this as an administrator, or {hidden}"
     stuck = [one.sentence for one in found if one.stuck]
     slow = [one.sentence for one in found if not one.stuck]
-    long_open, hidden = database.run(
-        lambda connection: (diagnosis.open_transactions(connection, LONG_OPEN), diagnosis.hidden_transactions(connection)),
-        name="doctor",
-        write=False,
-    )
-    warnings = [_warning(one) for one in long_open]
-    if hidden is not None:
-        facts = facts | {"open transactions": f"this user does not see all of them: run this as an administrator, or {hidden}"}
     if abs(clock.skew) > SKEW + clock.round_trip / 2:
-        way = "behind" if clock.skew > 0 else "ahead of"
-        warnings.append(
-            f"this machine's clock is {abs(clock.skew):.1f} s {way} the database's: leases and delays are not affected, because "
-            "they use the database's clock, but --run-at and the times in logs are; set the clock (NTP)"
-        )
+        warnings.append(_skew_warning(clock.skew, several_writers=Capability.SEVERAL_WRITERS in database.capabilities))
     return {
         "healthy": not (problems or stuck or (strict and (slow or warnings))),
         "url": db.url,
@@ -143,6 +134,35 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
         "slow": slow,
         "warnings": warnings,
     }
+
+
+def _check(db: QueueDB, problems: list[str]) -> tuple[schema_version.SchemaVersion, list[Finding]]:
+    """Add what is wrong with the tables and the rights to ``problems``; return the revision, and what is stuck or slow."""
+    version = schema_version.SchemaVersion(None)
+    try:
+        version = schema_version.found(db.database, db.store.tables)
+        db.check()
+    except SchemaOutOfDateError as error:
+        problems += rights.closed_schema(db) or [str(error)]
+    except PermanentStorageError:
+        # Probably the first of several missing rights.
+        problems += rights.missing(db)
+        if not problems:
+            raise
+    else:
+        problems += rights.missing(db)
+        return version, _findings(db, problems)
+    return version, []
+
+
+def _skew_warning(skew: float, *, several_writers: bool) -> str:
+    way = "behind" if skew > 0 else "ahead of"
+    harm = (
+        "leases and delays are not affected, because they use the database's clock, but --run-at and the times in logs are"
+        if not several_writers
+        else "if another node's clock is right, leases of one node seem to end too early on the other, and jobs run twice"
+    )
+    return f"this machine's clock is {abs(skew):.1f} s {way} the database's: {harm}; set the clock (NTP)"
 
 
 def _findings(db: QueueDB, problems: list[str]) -> list[Finding]:

@@ -222,6 +222,8 @@ class Database:
                 capability="server version",
                 dialect=sql.name,
             )
+        if self.dialect.server.has_several_writers(connection):
+            self.capabilities |= {Capability.SEVERAL_WRITERS}
 
     def _dispose(self, engine: Engine) -> None:
         if self.made_here:

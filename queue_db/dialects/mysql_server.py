@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, event, func, select
+from sqlalchemy import URL, Connection, Engine, event, func, select, text
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
@@ -26,6 +26,12 @@ _NUMBER = re.compile(r"\d+|exceeded")
 
 # Driver → options of connections that this driver lacks.
 _LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_timeout"), "asyncmy": ("write_timeout",)}
+
+_SINGLE_PRIMARY = "group_replication_single_primary_mode"
+_CLUSTER = text(
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN "
+    f"('wsrep_on', 'wsrep_provider', 'group_replication_group_name', '{_SINGLE_PRIMARY}')"
+)
 
 # The flag SERVER_STATUS_IN_TRANS of the status that each reply of the server contains, unless the reply is an error.
 _IN_TRANSACTION = 1
@@ -98,6 +104,13 @@ class MySQLServer(Server):
     def database_of(self, connection: Connection) -> str | None:
         found: str | None = connection.execute(select(func.database())).scalar_one()
         return found
+
+    def has_several_writers(self, connection: Connection) -> bool:
+        # SHOW needs no rights, and a node of Galera that has lost its cluster answers it. A server has only some of the variables.
+        found = dict(connection.execute(_CLUSTER).all())
+        galera = found.get("wsrep_on") == "ON" and found.get("wsrep_provider") != "none"
+        # The plugin of Group Replication may be there without a group.
+        return galera or (bool(found.get("group_replication_group_name")) and found[_SINGLE_PRIMARY] == "OFF")
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         # Use READ COMMITTED. At REPEATABLE READ, the default, reads use an old snapshot, and a locking read that finds no row

@@ -53,7 +53,7 @@ class PostgreSQL(ReturningDialect):
     names: ClassVar[tuple[str, ...]] = ("postgresql",)
     title: ClassVar[str] = "PostgreSQL"
     minimum: ClassVar[tuple[int, ...]] = (13,)
-    capabilities: ClassVar[frozenset[Capability]] = frozenset(Capability)
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(Capability) - {Capability.SEVERAL_WRITERS}
     drivers: ClassVar[Drivers] = Drivers(
         "psycopg2",
         "postgresql",

@@ -8,6 +8,9 @@ No setting is needed. The size *W* of the window follows the measured miss ratio
 
 The window grows with the number of workers that *race*, not with the number of all workers. With real work between claims, or with
 one worker, the window shrinks to 1, which is first come, first served.
+
+In a cluster with several writers a lost race costs a whole transaction, and row locks do not reach the other nodes. There the
+strategy starts with a window of :data:`FIRST_WINDOW`, and does not use SKIP LOCKED.
 """
 
 from __future__ import annotations
@@ -48,6 +51,9 @@ _HIGHEST_RATIO = 0.95
 
 #: The capabilities of databases on which both windows and SKIP LOCKED can be used.
 RACES_WITH_LOCKS = frozenset({Capability.CONCURRENT_WRITERS, Capability.SKIP_LOCKED})
+
+#: The first window of a queue in a cluster with several writers, in batches.
+FIRST_WINDOW = 16
 
 #: Taking one more row costs a claim about as much as reading this many more candidates.
 ROW_COST = 300.0
@@ -115,7 +121,8 @@ class Adaptive:
 
     def locks(self, dialect: Dialect, capabilities: frozenset[Capability], limit: int) -> bool:
         """Whether a call of claim for ``limit`` jobs uses SKIP LOCKED. All rounds of the call do the same."""
-        return self.skip_locked and limit in dialect.skip_locked_pays and capabilities >= RACES_WITH_LOCKS
+        pays = self.skip_locked and limit in dialect.skip_locked_pays
+        return pays and capabilities >= RACES_WITH_LOCKS and Capability.SEVERAL_WRITERS not in capabilities
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Take the head with SKIP LOCKED, or a slot of the window. Without SKIP LOCKED every sixteenth claim takes the head."""
@@ -123,6 +130,8 @@ class Adaptive:
         if limit in tx.dialect.skip_locked_pays and self.locks(tx.dialect, tx.store.capabilities, limit):
             return lease.claim(tx, request, lease.HEAD_UNLOCKED)
         control = self._controls.get(request.queue)
+        if control is None and Capability.SEVERAL_WRITERS in tx.store.capabilities:
+            control = self._new_control(request.queue, min(FIRST_WINDOW, self.max_window))
         width = 1 if control is None else round(control.window)
         # With one writer at a time there are no races, so claims always take the head.
         if width == 1 or Capability.CONCURRENT_WRITERS not in tx.store.capabilities:
@@ -145,11 +154,11 @@ class Adaptive:
                 if result.missed or won:
                     self._adapt(control, result, won)
 
-    def _new_control(self, queue: str) -> _Control:
+    def _new_control(self, queue: str, window: float = 1.0) -> _Control:
         with self._lock:
             if len(self._controls) >= MOST:
                 self._controls.pop(next(iter(self._controls)), None)
-            return self._controls.setdefault(queue, _Control())
+            return self._controls.setdefault(queue, _Control(window))
 
     def _adapt(self, control: _Control, result: ClaimResult, won: int) -> None:
         """Update the miss ratio, and move the window towards the cheapest one."""

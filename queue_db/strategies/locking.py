@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Seen
 from queue_db.store import lease
 from queue_db.store.base import Transaction
-from queue_db.strategies.base import named
+from queue_db.strategies.base import Strategy, named
+
+log = logging.getLogger("queue_db.strategies.locking")
 
 _HEAD_WITH_WAIT = lease.CandidateWindow(lock=lease.Lock.WAIT)
 
@@ -47,3 +50,13 @@ class SkipLocked:
 
     def observe(self, result: ClaimResult) -> None:
         """Do nothing: this strategy learns nothing from results."""
+
+
+def warn_of_other_nodes(strategy: Strategy, capabilities: frozenset[Capability]) -> None:
+    """Log a warning if ``strategy`` relies on row locks in a cluster whose other nodes do not see them."""
+    if Capability.SEVERAL_WRITERS in capabilities and isinstance(strategy, Pessimistic | SkipLocked):
+        log.warning(
+            "strategy=%r in a cluster with several writers: the nodes do not see each other's row locks, so claims on different "
+            "nodes take the same jobs and are rolled back; use strategy='adaptive', or connect all workers to one node",
+            strategy.name,
+        )
