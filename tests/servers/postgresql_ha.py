@@ -15,7 +15,8 @@ import os
 import secrets
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import NullPool, create_engine, make_url
@@ -44,6 +45,7 @@ max_connections = 200
 shared_buffers = '64MB'
 dynamic_shared_memory_type = mmap
 wal_keep_size = '64MB'
+checkpoint_completion_target = 0
 fsync = off
 logging_collector = off
 """
@@ -171,8 +173,20 @@ class PostgreSQLCluster:
 
     def resume(self, number: int) -> None:
         """Let a paused node go on."""
-        for stopped in processes.stop_at_once(self.nodes[number].pid):
-            os.kill(stopped, signal.SIGCONT)
+        _let_go_on(self.nodes[number])
+
+    @contextmanager
+    def standby_silent(self) -> Iterator[None]:
+        """In the block the standbys say nothing, so that no COMMIT is answered; the monitor does not notice."""
+        primary = self.primary
+        silent = [self._monitor, *(node for number, node in enumerate(self.nodes) if number != primary)]
+        for server in silent:
+            processes.stop_at_once(server.pid)
+        try:
+            yield
+        finally:
+            for server in reversed(silent):
+                _let_go_on(server)
 
     def wait(self) -> None:
         """Wait until one node is the primary and each other one is in step with it.
@@ -198,6 +212,11 @@ class PostgreSQLCluster:
         for one in (self.haproxy, *self.nodes, self._monitor):
             if one:
                 one.remove()
+
+
+def _let_go_on(server: PrivateServer) -> None:
+    for stopped in processes.stop_at_once(server.pid):
+        os.kill(stopped, signal.SIGCONT)
 
 
 def ask(url: str, statement: str) -> str:

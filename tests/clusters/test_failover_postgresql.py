@@ -1,0 +1,140 @@
+"""The primary is lost and its synchronous standby is promoted: programs go on, and what was acknowledged is there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, make_url
+
+from queue_db import DuplicateJobError, QueueDB, TransientStorageError
+from tests.clusters.conftest import run
+from tests.patience import PATIENCE, wait_for
+from tests.races.interleaving import at_once
+from tests.servers.postgresql_ha import PostgreSQLCluster, ask
+
+JOBS, BEFORE, WORKERS = 1500, 100, 3
+
+#: No unique key: a job that had its effect twice would stand there twice.
+EFFECTS = "CREATE TABLE effects (job_id BIGINT, at TIMESTAMPTZ DEFAULT clock_timestamp())"
+
+PROGRAM = """
+import sys
+from sqlalchemy import text
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+worker = Worker(QueueDB(sys.argv[1]), "work", concurrency=4, lease=10)
+
+@worker.handles("work")
+def work(job):
+    with job.transaction() as connection:
+        connection.execute(text("INSERT INTO effects (job_id) VALUES (:id)"), {"id": job.id})
+
+worker.run()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgreSQLCluster]:
+    started = PostgreSQLCluster()
+    yield started
+    started.remove()
+
+
+@pytest.fixture
+def urls(cluster: PostgreSQLCluster) -> list[str]:
+    """A migrated database, by its URL on each node of a cluster that is whole."""
+    for number in range(len(cluster.nodes)):
+        cluster.start(number)
+    cluster.wait()
+    found = cluster.create_database()
+    with QueueDB(found[cluster.primary]) as db:
+        db.migrate()
+    run(found[cluster.primary], EFFECTS)
+    return found
+
+
+def several(cluster: PostgreSQLCluster, urls: list[str]) -> str:
+    """One URL with the addresses of all nodes, that leads to the one that takes changes."""
+    nodes = [make_url(url) for url in urls]
+    hosts = tuple(f"{node.host}:{node.port}" for node in nodes)
+    first = nodes[0]
+    url = URL.create(first.drivername, first.username, first.password, database=first.database)
+    return url.update_query_dict({"host": hosts, "target_session_attrs": "read-write"}).render_as_string(hide_password=False)
+
+
+def balanced(cluster: PostgreSQLCluster, urls: list[str]) -> str:
+    assert cluster.haproxy
+    return cluster.haproxy.url(urls[0])
+
+
+def tried(verb: Callable[[], Any]) -> Any:
+    """What the verb returned, or the error that it raised."""
+    try:
+        return verb()
+    except (TransientStorageError, DuplicateJobError) as error:
+        return error
+
+
+@pytest.mark.parametrize("address", [several, balanced])
+def test_workers_survive_the_loss_of_the_primary_without_a_line_of_code(
+    cluster: PostgreSQLCluster,
+    urls: list[str],
+    address: Callable[[PostgreSQLCluster, list[str]], str],
+    record_property: Callable[[str, object], None],
+) -> None:
+    url = address(cluster, urls)
+    old = cluster.primary
+    with QueueDB(url) as db:
+        queue = db.queue("work")
+        ids = queue.enqueue_many([("work", number) for number in range(JOBS)])
+        workers = [subprocess.Popen([sys.executable, "-c", PROGRAM, url], stderr=subprocess.PIPE, text=True) for _ in range(WORKERS)]
+        said: list[str] = []
+        try:
+            wait_for(lambda: int(ask(urls[old], "SELECT count(*) FROM effects")) >= BEFORE)
+            cluster.kill(old)
+            new = cluster.primary
+            wait_for(lambda: int(ask(urls[new], "SELECT count(DISTINCT job_id) FROM effects")) == JOBS)
+            wait_for(lambda: not queue.stats().by_kind)
+        finally:
+            for worker in workers:
+                worker.send_signal(signal.SIGTERM)
+            said = [worker.communicate(timeout=PATIENCE)[1] for worker in workers]
+        assert [worker.returncode for worker in workers] == [0] * WORKERS, "\n".join(said)
+    assert new != old
+    assert ask(urls[new], "SELECT count(*) FROM effects") == str(len(ids)) == str(JOBS)
+    pause = ask(
+        urls[new], "SELECT round(max(gap), 1) FROM (SELECT extract(epoch FROM at - lag(at) OVER (ORDER BY at)) AS gap FROM effects) g"
+    )
+    record_property("seconds without a job", pause)
+    print(f"{address.__name__}: {pause} s without a job")
+
+
+def test_what_became_of_commits_without_an_answer_is_found_on_the_new_primary(
+    cluster: PostgreSQLCluster, urls: list[str], name: str
+) -> None:
+    old = cluster.primary
+    with QueueDB(several(cluster, urls)) as db:
+        queue = db.queue(name)
+        queue.enqueue("old", unique_key="old")
+        (held,) = queue.claim(lease=600)
+        verbs: list[Callable[[], Any]] = [
+            held.complete,
+            *(lambda key=f"new {number}": queue.enqueue("new", unique_key=key) for number in range(4)),
+        ]
+        answers: list[Any] = []
+        with cluster.standby_silent():
+            calls = threading.Thread(target=lambda: answers.extend(at_once(*(lambda verb=verb: tried(verb) for verb in verbs))))
+            calls.start()
+            waits = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = '{make_url(urls[old]).database}'"
+            wait_for(lambda: int(ask(cluster.nodes[old].url(), waits)) == len(verbs))
+            cluster.kill(old)
+        calls.join()
+        print(answers)
+        assert cluster.primary != old
