@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,8 +17,8 @@ from sqlalchemy import URL, make_url
 from queue_db import DuplicateJobError, QueueDB, TransientStorageError
 from tests.clusters.conftest import run
 from tests.patience import PATIENCE, wait_for
-from tests.races.interleaving import at_once
 from tests.servers.postgresql_ha import PostgreSQLCluster, ask
+from tests.servers.proxy import Proxy
 
 JOBS, BEFORE, WORKERS = 1500, 100, 3
 
@@ -78,7 +80,7 @@ def tried(verb: Callable[[], Any]) -> Any:
     """What the verb returned, or the error that it raised."""
     try:
         return verb()
-    except (TransientStorageError, DuplicateJobError) as error:
+    except TransientStorageError as error:
         return error
 
 
@@ -116,25 +118,81 @@ def test_workers_survive_the_loss_of_the_primary_without_a_line_of_code(
     print(f"{address.__name__}: {pause} s without a job")
 
 
-def test_what_became_of_commits_without_an_answer_is_found_on_the_new_primary(
+def looked_up(db: QueueDB, name: str, key: str) -> int:
+    """The id of a key's job, which is enqueued now if it is not there."""
+    try:
+        return db.queue(name).enqueue("new", unique_key=key)
+    except DuplicateJobError as duplicate:
+        return duplicate.existing_id
+
+
+def test_what_was_acknowledged_before_a_kill_is_there_and_the_rest_can_be_looked_up(
     cluster: PostgreSQLCluster, urls: list[str], name: str
 ) -> None:
     old = cluster.primary
-    with QueueDB(several(cluster, urls)) as db:
-        queue = db.queue(name)
-        queue.enqueue("old", unique_key="old")
-        (held,) = queue.claim(lease=600)
-        verbs: list[Callable[[], Any]] = [
-            held.complete,
-            *(lambda key=f"new {number}": queue.enqueue("new", unique_key=key) for number in range(4)),
-        ]
-        answers: list[Any] = []
-        with cluster.standby_silent():
-            calls = threading.Thread(target=lambda: answers.extend(at_once(*(lambda verb=verb: tried(verb) for verb in verbs))))
-            calls.start()
-            waits = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = '{make_url(urls[old]).database}'"
-            wait_for(lambda: int(ask(cluster.nodes[old].url(), waits)) == len(verbs))
-            cluster.kill(old)
-        calls.join()
-        print(answers)
+    acknowledged: dict[str, int] = {}
+    enough = threading.Event()
+
+    def enqueue(number: int) -> tuple[str, Any]:
+        for count in itertools.count():
+            key = f"{number} {count}"
+            answer = tried(lambda key=key: db.queue(name).enqueue("new", unique_key=key))
+            if not isinstance(answer, int):
+                return key, answer
+            acknowledged[key] = answer
+            if len(acknowledged) >= BEFORE:
+                enough.set()
+        raise AssertionError
+
+    with QueueDB(several(cluster, urls)) as db, ThreadPoolExecutor() as threads:
+        calls = [threads.submit(enqueue, number) for number in range(4)]
+        assert enough.wait(PATIENCE)
+        cluster.kill(old)
         assert cluster.primary != old
+        doubted = dict(call.result() for call in calls)
+        assert all(error.server_away for error in doubted.values()), doubted
+        found = {key: looked_up(db, name, key) for key in {*acknowledged, *doubted}}
+        assert {key: found[key] for key in acknowledged} == acknowledged
+        assert db.queue(name).stats().available == len(found)
+
+
+def test_what_became_of_commits_that_waited_for_the_standby_can_be_looked_up(
+    cluster: PostgreSQLCluster, urls: list[str], name: str
+) -> None:
+    old = cluster.primary
+    with QueueDB(several(cluster, urls)) as db, ThreadPoolExecutor() as threads:
+        queue = db.queue(name)
+        queue.enqueue("old")
+        (held,) = queue.claim(lease=600)
+        keys = [f"new {number}" for number in range(4)]
+        verbs = [held.complete, *(lambda key=key: queue.enqueue("new", unique_key=key) for key in keys)]
+        with cluster.standby_silent():
+            calls = [threads.submit(tried, verb) for verb in verbs]
+            # A COMMIT with a NOTIFY waits for the one before it, which waits for the standby.
+            waits = f"datname = '{make_url(urls[old]).database}' AND wait_event_type IN ('IPC', 'Lock')"
+            wait_for(lambda: ask(cluster.nodes[old].url(), f"SELECT count(*) FROM pg_stat_activity WHERE {waits}") == str(len(verbs)))
+            cluster.kill(old)
+        answers = [call.result() for call in calls]
+        assert all(isinstance(one, TransientStorageError) and one.outcome_unknown for one in answers), answers
+        assert cluster.primary != old
+        held.complete()  # LOST: it took effect then
+        assert len({looked_up(db, name, key) for key in keys}) == len(keys)
+        assert {kind: stats.available for kind, stats in queue.stats().by_kind.items()} == {"new": len(keys)}
+
+
+def test_an_old_primary_that_comes_back_as_a_standby_is_left(cluster: PostgreSQLCluster, urls: list[str], name: str) -> None:
+    old = cluster.primary
+    with Proxy.before(urls[old]) as proxy, QueueDB(proxy.url(urls[old])) as db:
+        queue = db.queue(name)
+        queue.enqueue("before")
+        cluster.kill(old)
+        new = cluster.primary
+        cluster.start(old)
+        cluster.wait()
+        assert queue.stats().available == 1  # a standby can be read
+        refused = tried(lambda: queue.enqueue("refused"))
+        assert isinstance(refused, TransientStorageError)
+        assert (refused.sqlstate, refused.server_away, refused.outcome_unknown) == ("25006", True, False)
+        proxy.lead_to(urls[new])
+        queue.enqueue("after")
+        assert [job.kind for job in queue.claim(10)] == ["before", "after"]

@@ -216,7 +216,8 @@ class PostgreSQLCluster:
 
 def _let_go_on(server: PrivateServer) -> None:
     for stopped in processes.stop_at_once(server.pid):
-        os.kill(stopped, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # its parent, which goes on already, has ended it
+            os.kill(stopped, signal.SIGCONT)
 
 
 def ask(url: str, statement: str) -> str:
