@@ -38,7 +38,7 @@ def work(job):
     with job.transaction() as connection:
         connection.execute(text("INSERT INTO effects (job_id) VALUES (:id)"), {"id": job.id})
 
-worker.run()
+worker.run(started=lambda: print("ready", flush=True))
 """
 
 
@@ -72,8 +72,7 @@ def several(cluster: PostgreSQLCluster, urls: list[str]) -> str:
 
 
 def balanced(cluster: PostgreSQLCluster, urls: list[str]) -> str:
-    assert cluster.haproxy
-    return cluster.haproxy.url(urls[0])
+    return cluster.balanced(urls[0])
 
 
 def tried(verb: Callable[[], Any]) -> Any:
@@ -95,10 +94,14 @@ def test_workers_survive_the_loss_of_the_primary_without_a_line_of_code(
     old = cluster.primary
     with QueueDB(url) as db:
         queue = db.queue("work")
-        ids = queue.enqueue_many([("work", number) for number in range(JOBS)])
-        workers = [subprocess.Popen([sys.executable, "-c", PROGRAM, url], stderr=subprocess.PIPE, text=True) for _ in range(WORKERS)]
+        command = [sys.executable, "-c", PROGRAM, url]
+        workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(WORKERS)]
         said: list[str] = []
         try:
+            for worker in workers:
+                assert worker.stdout
+                assert worker.stdout.readline() == "ready\n"
+            ids = queue.enqueue_many([("work", number) for number in range(JOBS)])
             wait_for(lambda: int(ask(urls[old], "SELECT count(*) FROM effects")) >= BEFORE)
             cluster.kill(old)
             new = cluster.primary
@@ -112,7 +115,8 @@ def test_workers_survive_the_loss_of_the_primary_without_a_line_of_code(
     assert new != old
     assert ask(urls[new], "SELECT count(*) FROM effects") == str(len(ids)) == str(JOBS)
     pause = ask(
-        urls[new], "SELECT round(max(gap), 1) FROM (SELECT extract(epoch FROM at - lag(at) OVER (ORDER BY at)) AS gap FROM effects) g"
+        urls[new],
+        "SELECT round(max(gap), 1) FROM (SELECT extract(epoch FROM at - lag(at) OVER (ORDER BY at)) AS gap FROM effects) g",
     )
     record_property("seconds without a job", pause)
     print(f"{address.__name__}: {pause} s without a job")
@@ -170,7 +174,9 @@ def test_what_became_of_commits_that_waited_for_the_standby_can_be_looked_up(
             calls = [threads.submit(tried, verb) for verb in verbs]
             # A COMMIT with a NOTIFY waits for the one before it, which waits for the standby.
             waits = f"datname = '{make_url(urls[old]).database}' AND wait_event_type IN ('IPC', 'Lock')"
-            wait_for(lambda: ask(cluster.nodes[old].url(), f"SELECT count(*) FROM pg_stat_activity WHERE {waits}") == str(len(verbs)))
+            wait_for(
+                lambda: ask(cluster.nodes[old].url(), f"SELECT count(*) FROM pg_stat_activity WHERE {waits}") == str(len(verbs))
+            )
             cluster.kill(old)
         answers = [call.result() for call in calls]
         assert all(isinstance(one, TransientStorageError) and one.outcome_unknown for one in answers), answers

@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import make_url
 
@@ -21,7 +21,7 @@ defaults
     timeout server 1h
     timeout check 1s
 listen primary
-    bind 127.0.0.1:{port}
+    bind {address}
     option tcp-check
     tcp-check connect
     tcp-check send-binary {ask}
@@ -39,14 +39,13 @@ class HAProxy:
     def __init__(self, ports: Sequence[int]) -> None:
         self.port = free_port()
         self._folder = folders.new_run_folder("haproxy")
-        settings = self._folder / "haproxy.cfg"
-        settings.write_text(
-            _SETTINGS.format(port=self.port, ask=_question().hex(), answer=_ANSWER.hex())
-            + "".join(f"    server node{number} 127.0.0.1:{port}\n" for number, port in enumerate(ports))
+        file = self._folder / "haproxy.cfg"
+        file.write_text(
+            settings({f"node{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports)}, f"127.0.0.1:{self.port}")
         )
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*_program(), "-db", "-f", str(settings)],
+                [*_program(), "-db", "-f", str(file)],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -65,6 +64,12 @@ class HAProxy:
         processes.kill_at_once(self._process.pid)
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def settings(nodes: Mapping[str, str], address: str) -> str:
+    """The configuration of a balancer at this address before nodes: name → address."""
+    servers = "".join(f"    server {name} {node}\n" for name, node in nodes.items())
+    return _SETTINGS.format(address=address, ask=_question().hex(), answer=_ANSWER.hex()) + servers
 
 
 def _question() -> bytes:

@@ -2,7 +2,7 @@
 
     cluster = PostgreSQLCluster()
     urls = cluster.create_database()     # of one database, on each node
-    cluster.haproxy.url(urls[0])         # by one port, which leads to the primary
+    cluster.balanced(urls[0])            # by one port, which leads to the primary
     cluster.kill(cluster.primary)        # the other one is promoted
     cluster.start(0); cluster.wait()     # the old primary comes back as the standby
     cluster.remove()                     # or at the end of the process
@@ -22,9 +22,10 @@ from pathlib import Path
 from sqlalchemy import NullPool, create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from tests.servers import folders, haproxy, processes
+from tests.servers import folders, processes
 from tests.servers.engines import USER, PostgreSQL
 from tests.servers.errors import ServerFailed, ServerMissing
+from tests.servers.haproxy import ROLE, HAProxy
 from tests.servers.server import START_LIMIT, PrivateServer
 from tools import debian_packages
 
@@ -102,7 +103,7 @@ class _Node(_Debian):
             return  # a copy of the first node's data, by the keeper
         super().make_data(folder, password)
         rules = folder / "data/pg_hba.conf"
-        rules.write_text(_TRUSTED.format(health=haproxy.ROLE) + rules.read_text() + "host replication all 127.0.0.1/32 password\n")
+        rules.write_text(_TRUSTED.format(health=ROLE) + rules.read_text() + "host replication all 127.0.0.1/32 password\n")
         with (folder / "data/postgresql.conf").open("a") as settings:
             settings.write(_SETTINGS)
 
@@ -125,7 +126,7 @@ class PostgreSQLCluster:
         password = secrets.token_hex(12)
         options = [word for name, value in _MONITOR.items() for word in ("-c", f"{name}={value}")]
         self.nodes: list[PrivateServer] = []
-        self.haproxy: haproxy.HAProxy | None = None
+        self.balancer: HAProxy | None = None
         self._monitor = PrivateServer(_Debian(tree, "the packages, monitor"), options, durable=False, password=password)
         try:
             self._states = self._monitor.create_database()
@@ -133,11 +134,15 @@ class PostgreSQLCluster:
             for number in range(size):
                 self.nodes.append(PrivateServer(_Node(tree, number, self._states), password=password))
             self.wait()
-            ask(self.nodes[self.primary].url(), f"CREATE ROLE {haproxy.ROLE} LOGIN")
-            self.haproxy = haproxy.HAProxy([make_url(node.url()).port or 0 for node in self.nodes])
+            ask(self.nodes[self.primary].url(), f"CREATE ROLE {ROLE} LOGIN")
+            self.balancer = HAProxy([make_url(node.url()).port or 0 for node in self.nodes])
         except BaseException:
             self.remove()
             raise
+
+    def writers(self) -> list[int]:
+        """The numbers of the nodes that take changes."""
+        return [self.primary]
 
     @property
     def primary(self) -> int:
@@ -159,6 +164,11 @@ class PostgreSQLCluster:
         name = make_url(self.nodes[self.primary].create_database()).database
         return [node.url(name) for node in self.nodes]
 
+    def balanced(self, url: str) -> str:
+        """The same URL by HAProxy, which leads to the primary."""
+        assert self.balancer
+        return self.balancer.url(url)
+
     def kill(self, number: int) -> None:
         """Kill a node with its keeper (SIGKILL)."""
         self.nodes[number].kill()
@@ -167,13 +177,15 @@ class PostgreSQLCluster:
         """Start a killed node; it comes back as the standby if the other one was promoted."""
         self.nodes[number].start()
 
-    def pause(self, number: int) -> None:
-        """Stop a node with its keeper (SIGSTOP): it keeps its connections and says nothing."""
-        processes.stop_at_once(self.nodes[number].pid)
+    def pause(self, *numbers: int) -> None:
+        """Stop these nodes with their keepers (SIGSTOP): they keep their connections and say nothing."""
+        for number in numbers:
+            processes.stop_at_once(self.nodes[number].pid)
 
-    def resume(self, number: int) -> None:
-        """Let a paused node go on."""
-        _let_go_on(self.nodes[number])
+    def resume(self, *numbers: int) -> None:
+        """Let paused nodes go on."""
+        for number in numbers:
+            _let_go_on(self.nodes[number])
 
     @contextmanager
     def standby_silent(self) -> Iterator[None]:
@@ -209,7 +221,7 @@ class PostgreSQLCluster:
 
     def remove(self) -> None:
         """Kill all and remove the folders."""
-        for one in (self.haproxy, *self.nodes, self._monitor):
+        for one in (self.balancer, *self.nodes, self._monitor):
             if one:
                 one.remove()
 
