@@ -1,4 +1,4 @@
-"""``docker-compose.yml`` as Docker would read it: what its services run, with which environment."""
+"""The compose files as Docker would read them: what their services run, and with which environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 from sqlalchemy import URL, make_url
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+TEXT, CLUSTER_TEXT = ((ROOT / f"{name}.yml").read_text(encoding="utf-8") for name in ("docker-compose", "docker-compose.cluster"))
 
 _VARIABLE = re.compile(r"\$\$|\$\{(\w+):-([^}]*)\}")
 
@@ -28,6 +28,7 @@ def _filled(value: Any) -> Any:
 
 
 COMPOSE: Mapping[str, Any] = _filled(yaml.safe_load(TEXT))
+CLUSTER: Mapping[str, Any] = _filled(yaml.safe_load(CLUSTER_TEXT))
 SERVICES: Mapping[str, Any] = COMPOSE["services"]
 
 

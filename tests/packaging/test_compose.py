@@ -1,4 +1,4 @@
-"""``docker-compose.yml`` without Docker: its references are there, and its commands do what they say."""
+"""The compose files without Docker: their references are there, and the commands of ``docker-compose.yml`` do what they say."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from queue_db import QueueDB
-from tests.compose import COMPOSE, ROOT, SERVICES, TEXT, environment
+from tests.compose import CLUSTER, CLUSTER_TEXT, COMPOSE, ROOT, SERVICES, TEXT, environment
+from tests.servers import haproxy
 
 pytestmark = pytest.mark.rest("the programs of the images are those of tests/cli and tests/service")
 
@@ -25,25 +27,51 @@ POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 IMAGES = [one["build"]["dockerfile_inline"] for one in (COMPOSE["x-package"], COMPOSE["x-spark"])]
 
 
-def test_what_the_file_refers_to_is_there() -> None:
-    for name, service in SERVICES.items():
+@pytest.mark.parametrize(("compose", "text"), [(COMPOSE, TEXT), (CLUSTER, CLUSTER_TEXT)], ids=["services", "clusters"])
+def test_what_a_file_refers_to_is_there(compose: Mapping[str, Any], text: str) -> None:
+    services, volumes = compose["services"], compose.get("volumes", {})
+    for name, service in services.items():
         mine = set(service.get("profiles", []))
         for other in service.get("depends_on", {}):
-            theirs = set(SERVICES[other].get("profiles", []))
+            theirs = set(services[other].get("profiles", []))
             assert not theirs or mine <= theirs, f"{name} is started without {other}"
         for volume in service.get("volumes", []):
-            assert volume.split(":")[0] in COMPOSE["volumes"], name
+            assert volume.split(":")[0] in volumes, name
         for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:"), name
+        for config in service.get("configs", []):
+            assert config["source"] in compose["configs"], name
         words = " ".join([*service.get("command", []), *service.get("entrypoint", []), *service["environment"].values()])
         for host in re.findall(r"(?://|@)(?:[\w]+:[\w]+@)?([a-z-]+):\d+", words):
-            assert host in SERVICES, f"{name} calls {host}"
-    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
-    assert used == set(COMPOSE["volumes"])
-    for profile in re.findall(r"--profile (\w+)", TEXT):
-        assert any(profile in service.get("profiles", []) for service in SERVICES.values())
+            assert host in services, f"{name} calls {host}"
+    used = {volume.split(":")[0] for service in services.values() for volume in service.get("volumes", [])}
+    assert used == set(volumes)
+    for profile in re.findall(r"--profile (\w+)", text):
+        assert any(profile in service.get("profiles", []) for service in services.values())
+
+
+def test_the_driver_runs_applications_that_are_there() -> None:
     for application in re.findall(r"run --rm driver (\S+)", TEXT):
         assert (ROOT / application).is_file()
+
+
+def test_the_nodes_of_a_cluster_have_ports_and_names_of_their_own() -> None:
+    services = CLUSTER["services"]
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert len(ports) == len(set(ports))
+    nodes = {name: service["hostname"] for name, service in services.items() if "hostname" in service}
+    assert list(nodes.values()) == list(nodes)
+    urls = re.findall(r"(\w+)://(?:[\w:]+@)?127\.0\.0\.1:(\d+)", CLUSTER_TEXT)
+    assert len(urls) == 3
+    assert {port for _, port in urls} <= {port.split(":")[1] for port in ports}
+
+
+def test_the_check_of_haproxy_is_that_of_the_suites_own_cluster() -> None:
+    assert (
+        haproxy.settings({name: f"{name}:5432" for name in ("postgresql1", "postgresql2")}, "*:5432")
+        == CLUSTER["configs"]["haproxy"]["content"]
+    )
+    assert f"CREATE ROLE {haproxy.ROLE} LOGIN" in CLUSTER["services"]["role"]["command"]
 
 
 @pytest.mark.parametrize("image", IMAGES)

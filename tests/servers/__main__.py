@@ -1,7 +1,7 @@
 """Start private servers, for experiments.
 
-python -m tests.servers start postgresql [mysql] [mariadb] [galera] [group-replication] [group-replication-single]
-    Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM. Of a cluster: on each of three nodes;
+python -m tests.servers start postgresql [mysql] [mariadb] [galera] [group-replication] [group-replication-single] [postgresql-ha]
+    Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM. Of a cluster: on each node, and by its balancer;
     of group-replication every node takes changes, of group-replication-single the first.
 python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [-- OPTION …]
     Run ``queue-db compare`` with these options on each server that can be started here; sqlite is a file in a temporary folder.
@@ -22,13 +22,16 @@ from types import FrameType
 from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, lookup, provide, releases
 from tests.servers.clusters import CLUSTERS
 from tests.servers.lookup import PROGRAMS
+from tests.servers.postgresql_ha import PostgreSQLCluster
+
+STARTED = {**CLUSTERS, "postgresql-ha": PostgreSQLCluster}
 
 
 def main(arguments: list[str]) -> int:
     """Run the command line; return the exit status."""
     command, rest = arguments[:1], arguments[1:]
     kinds, _, options = _cut(rest, "--")
-    known = PROGRAMS.keys() | {"compare": {"sqlite"}, "start": CLUSTERS.keys()}.get("".join(command), set())
+    known = PROGRAMS.keys() | {"compare": {"sqlite"}, "start": set(STARTED)}.get("".join(command), set())
     runs = command in (["oldest"], ["share"])
     if not (runs or command in (["start"], ["compare"])) or not kinds or not set(kinds) <= known or (runs and not options):
         print(__doc__, file=sys.stderr)
@@ -52,9 +55,11 @@ def _cut(words: list[str], at: str) -> tuple[list[str], str, list[str]]:
 def _start(kinds: list[str]) -> int:
     try:
         for kind in kinds:
-            if kind in CLUSTERS:
-                cluster = CLUSTERS[kind]()
+            if kind in STARTED:
+                cluster = STARTED[kind]()
                 servers, urls = cluster.nodes, cluster.create_database()
+                if isinstance(cluster, PostgreSQLCluster):
+                    print(f"{cluster.balanced(urls[0])}   # HAProxy before the nodes below", flush=True)
             else:
                 servers = [provide(kind)]
                 urls = [servers[0].create_database()]

@@ -1,9 +1,11 @@
 """The data folder and the command line of each kind of server."""
 
 import hashlib
+import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -75,6 +77,7 @@ class PostgreSQL(Engine):
                 "--no-sync",
             ],
             folder,
+            environment=self.environment(folder),
         )
         secret.unlink()
 
@@ -220,12 +223,13 @@ class MariaDB(_MySQLFamily):
         return [*super().command(folder, port, durable=durable), "--innodb-log-file-size=32M", *tls]
 
 
-def _run(command: list[str], folder: Path, text: str = "") -> None:
+def _run(command: list[str], folder: Path, text: str = "", environment: Mapping[str, str] | None = None) -> None:
     """Run a program as the account of the servers and wait for its end."""
     try:
         done = subprocess.run(
             command,
             cwd=folder,
+            env=os.environ | (environment or {}),
             input=text,
             capture_output=True,
             text=True,

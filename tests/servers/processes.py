@@ -5,6 +5,8 @@ import pwd
 import signal
 import subprocess
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +52,33 @@ def start_time(pid: int) -> str:
 
 def kill_at_once(pid: int) -> None:
     """Kill a server and its children as a power failure would: none of them can react."""
-    try:
-        os.kill(pid, signal.SIGSTOP)  # so that it starts no other child and sees none end
-        victims = {victim: start_time(victim) for victim in (pid, *_children(pid))}
-        for victim in victims:
+    victims = stop_at_once(pid)
+    for victim in victims:
+        with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-    except ProcessLookupError:
-        return
     # A restarted server fails while one of these still has the shared memory.
     limit = time.monotonic() + _GONE
     while any(start_time(victim) == started != "" for victim, started in victims.items()) and time.monotonic() < limit:
         time.sleep(0.005)
 
 
-def _children(pid: int) -> list[int]:
+def stop_at_once(pid: int) -> dict[int, str]:
+    """Stop a server and all below it (SIGSTOP), from the top, so that none starts a child or sees one end.
+
+    Return when each of them had started.
+    """
+    stopped: dict[int, str] = {}
+    found = [pid]
+    while found:
+        for one in found:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGSTOP)
+                stopped[one] = start_time(one)
+        found = [child for child in _children(found) if child not in stopped]
+    return stopped
+
+
+def _children(parents: Collection[int]) -> list[int]:
     if Path("/proc/self").exists():
         pairs = []
         for entry in Path("/proc").glob("[0-9]*"):
@@ -74,4 +89,4 @@ def _children(pid: int) -> list[int]:
     else:
         listed = subprocess.run(["ps", "-ax", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
         pairs = [(words[0], words[1]) for words in map(str.split, listed.splitlines())]
-    return [int(child) for child, parent in pairs if parent == str(pid)]
+    return [int(child) for child, parent in pairs if int(parent) in parents]
