@@ -37,7 +37,8 @@ class Order:
     name: str
     role: str
     seed: int
-    url: str
+    #: Of the database, on each node.
+    urls: list[str]
     folder: str
     lease: float
     skew: float
@@ -45,6 +46,10 @@ class Order:
     #: Mean seconds between two operations.
     pause: float
     broken: str = ""
+
+    @property
+    def url(self) -> str:
+        return self.urls[0]
 
 
 @dataclass

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, MetaData, String, Table, create_engine, insert, make_url
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    ExceptionContext,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    insert,
+    make_url,
+)
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 #: No unique key: an effect that happened twice stands there twice. ``what``: ``enqueued`` (with a job or message), ``inside`` (with
@@ -32,7 +46,15 @@ def engine_of(url: str) -> Engine:
         "sqlite": {"timeout": 20.0},
         "postgresql": {"connect_timeout": 10, "tcp_user_timeout": 10_000, "options": "-c lock_timeout=20s"},
     }.get(backend, {"connect_timeout": 10, "read_timeout": 30, "write_timeout": 30})
-    return create_engine(url, connect_args=options, pool_pre_ping=True)
+    engine = create_engine(url, connect_args=options, pool_pre_ping=True)
+    event.listen(engine, "handle_error", _leave_a_node)
+    return engine
+
+
+def _leave_a_node(context: ExceptionContext) -> None:
+    # A node without its cluster answers a ping. It refuses all (1047), or does not know what became of a COMMIT (1180).
+    if getattr(context.original_exception, "args", ())[:1] in {(1047,), (1180,)}:
+        context.is_disconnect = True
 
 
 def write(connection: Connection, what: str, mark: str, process: str) -> None:

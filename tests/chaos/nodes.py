@@ -1,0 +1,140 @@
+"""The nodes of a cluster: the faults that strike them, and how long nobody could claim meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pymysql
+from sqlalchemy import Engine, event, make_url, text
+
+from tests.chaos import ledger
+from tests.chaos.log import Operation
+from tests.servers.galera import Galera
+
+#: Seconds of a silence or partition: the others have noticed it for some seconds.
+AWAY = 8.0
+#: Operations whose return shows that somebody could claim.
+CLAIMS = frozenset({"claim", "complete_and_claim"})
+
+
+def kill(cluster: Galera, *numbers: int) -> None:
+    """End nodes by SIGKILL; after two seconds they come back, at once."""
+    for number in numbers:
+        cluster.nodes[number].kill()
+    time.sleep(2.0)
+    _start(cluster, *numbers)
+
+
+def pause(cluster: Galera, *numbers: int) -> None:
+    """Stop nodes (SIGSTOP), and let them go on."""
+    cluster.pause(*numbers)
+    time.sleep(AWAY)
+    cluster.resume(*numbers)
+
+
+def isolate(cluster: Galera, *numbers: int) -> None:
+    """Cut nodes off from all others; clients still reach them."""
+    for number in numbers:
+        _isolate(cluster, number, "1")
+    time.sleep(AWAY)
+    for number in numbers:
+        _isolate(cluster, number, "0")
+
+
+def restart(cluster: Galera, *numbers: int) -> None:
+    """Restart one node after the other."""
+    for number in numbers:
+        cluster.nodes[number].stop()
+        _start(cluster, number)
+        cluster.wait()
+
+
+def shrink(cluster: Galera, *numbers: int) -> None:
+    """Stop one node after the other, and start them again together."""
+    for number in numbers:
+        cluster.nodes[number].stop()
+        time.sleep(2.0)
+    _start(cluster, *numbers)
+
+
+#: Fault → what it does, and to how many nodes of three.
+FAULTS: dict[str, tuple[Callable[..., None], int]] = {
+    "one killed": (kill, 1),
+    "two killed": (kill, 2),
+    "one silent": (pause, 1),
+    "two silent": (pause, 2),
+    "one cut off": (isolate, 1),
+    "each alone": (isolate, 3),
+    "rolling restart": (restart, 3),
+    "3, 2, 1, 3 nodes": (shrink, 2),
+}
+
+
+def strike(cluster: Galera, kind: str, first: int) -> None:
+    """Play a fault from this node on, and return when all nodes are back."""
+    play, size = FAULTS[kind]
+    play(cluster, *((first + number) % len(cluster.nodes) for number in range(size)))
+    cluster.wait()
+
+
+def _start(cluster: Galera, *numbers: int) -> None:
+    """Start nodes at the same time: two that were killed wait for each other."""
+    threads = [threading.Thread(target=cluster.nodes[number].start) for number in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _isolate(cluster: Galera, number: int, value: str) -> None:
+    url = make_url(cluster.nodes[number].url())
+    # Not by SQLAlchemy: a node that is alone refuses what that asks at first.
+    with pymysql.connect(
+        host=url.host, port=url.port or 0, user=url.username, password=str(url.password), autocommit=None
+    ) as connection:
+        connection.cursor().execute(f"SET GLOBAL wsrep_provider_options = 'gmcast.isolate={value}'")
+
+
+def without_a_claim(operations: Sequence[Operation], began: float, ended: float) -> float:
+    """The longest time between two claims that returned, of those that overlap a fault."""
+    moments = sorted(one.returned for one in operations if one.ok and one.name in CLAIMS)
+    return max(
+        (after - before for before, after in zip(moments, moments[1:], strict=False) if after > began and before < ended),
+        default=0.0,
+    )
+
+
+def catch_up(urls: Sequence[str]) -> None:
+    """Return when each node has applied all that was committed on the others."""
+    for url in urls:
+        engine = ledger.engine_of(url)
+        with engine.connect() as connection:
+            connection.execute(text("SET SESSION wsrep_sync_wait = 1"))
+            connection.execute(text("SELECT 1"))
+            connection.invalidate()
+        engine.dispose()
+
+
+def take_any(urls: Sequence[str]) -> None:
+    """Let each new connection of this process lead to the first of these nodes that is ready, from where the last one led to."""
+    addresses = [(url.host, url.port) for url in map(make_url, urls)]
+
+    @event.listens_for(Engine, "do_connect")
+    def connect(dialect: Any, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
+        failed: pymysql.Error = pymysql.OperationalError(1047, "no node is ready")
+        for _ in list(addresses):
+            options["host"], options["port"] = addresses[0]
+            try:
+                connection = dialect.connect(*arguments, **options | {"connect_timeout": 3})
+                cursor = connection.cursor()
+                cursor.execute("SHOW STATUS LIKE 'wsrep_ready'")
+                if cursor.fetchall()[0][1] == "ON":
+                    return connection
+                connection.close()
+            except pymysql.Error as error:
+                failed = error
+            addresses.append(addresses.pop(0))
+        raise failed
