@@ -250,21 +250,13 @@ def matrix(rows: list[Row]) -> str:
     for fault in plans.NODES:
         if some := [row for row in rows if fault in row.faults]:
             without = [seconds for row in some for seconds in row.without_a_claim]
-            numbers = [
-                len(some),
-                len(without),
-                *(sum(getattr(row, name) for row in some) for name in ("operations", "unknown", "jobs")),
-            ]
-            wrong = Counter(name for row in some for name in row.violations)
-            errors: Counter[str] = sum((Counter(row.errors) for row in some), Counter())
-            cells = [
-                fault,
-                *(f"{number:,}" for number in numbers),
-                _counted(wrong),
-                f"{median(without):.1f}",
-                f"{max(without):.1f}",
-            ]
-            lines.append(f"| {' | '.join([*cells, _counted(errors)])} |")
+            sums = [sum(getattr(row, name) for row in some) for name in ("operations", "unknown", "jobs")]
+            numbers = [f"{number:,}" for number in (len(some), len(without), *sums)]
+            wrong, errors = Counter(name for row in some for name in row.violations), Counter[str]()
+            for row in some:
+                errors.update(row.errors)
+            cells = [fault, *numbers, _counted(wrong), f"{median(without):.1f}", f"{max(without):.1f}", _counted(errors)]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pymysql
@@ -101,10 +102,7 @@ def _isolate(cluster: Galera, number: int, value: str) -> None:
 def without_a_claim(operations: Sequence[Operation], began: float, ended: float) -> float:
     """The longest time between two claims that returned, of those that overlap a fault."""
     moments = sorted(one.returned for one in operations if one.ok and one.name in CLAIMS)
-    return max(
-        (after - before for before, after in zip(moments, moments[1:], strict=False) if after > began and before < ended),
-        default=0.0,
-    )
+    return max((after - before for before, after in pairwise(moments) if after > began and before < ended), default=0.0)
 
 
 def catch_up(urls: Sequence[str]) -> None:

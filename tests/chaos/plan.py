@@ -10,6 +10,7 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from tests.chaos import nodes
 from tests.databases import FILES
 
 #: Faults of every database; with the kind of client that each of them hits ("": any).
@@ -28,7 +29,7 @@ SERVED = {
 #: Only of a server that the round may kill.
 PRIVATE = {"server": ""}
 #: Of a cluster. Each round has one of these, twice; the next seed the next.
-NODES = ("one killed", "two killed", "one silent", "two silent", "one cut off", "each alone", "rolling restart", "3, 2, 1, 3 nodes")
+NODES = tuple(nodes.FAULTS)
 CLUSTERS = ("galera",)
 KINDS = (*EVERYWHERE, *SERVED, *PRIVATE, *NODES)
 

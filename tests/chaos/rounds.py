@@ -63,9 +63,8 @@ class Result:
         unknown = sum(one.status == "unknown" for one in self.operations)
         verdict = "held" if not self.violations else f"VIOLATED: {', '.join(sorted({one.check for one in self.violations}))}"
         numbers = f"{len(self.operations)} operations ({unknown} in doubt), {self.jobs} jobs, {len(self.struck)} faults"
-        without = (
-            f", nobody claimed for {', '.join(f'{one:.1f} s' for one in self.without_a_claim)}" if self.without_a_claim else ""
-        )
+        gaps = ", ".join(f"{seconds:.1f} s" for seconds in self.without_a_claim)
+        without = f", nobody claimed for {gaps}" if gaps else ""
         return f"{self.plan.kind} seed {self.plan.seed}: {numbers}, {self.seconds:.0f} s{without}: {verdict}"
 
 
