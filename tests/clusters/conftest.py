@@ -1,6 +1,7 @@
-"""A cluster of three nodes on which every node takes changes: a session on one node cannot see the locks of another's.
+"""Clusters of three nodes. Where every node takes changes, a session on one node cannot see the locks of another's.
 
-Two transactions that change one row meet when they commit: the first wins, the other gets a conflict.
+Two transactions that change one row meet when they commit: the first wins, the other gets a conflict. A test that has nothing to do
+with conflicts is parametrised with all of CLUSTERS, also those with one primary.
 """
 
 from __future__ import annotations
@@ -8,24 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from queue_db import QueueDB
-from tests.servers.galera import Galera
+from tests.servers.cluster import Cluster
+from tests.servers.clusters import CLUSTERS
+
+# The statement after which a session reads all that other nodes have committed.
+_READ_ALL = {"mariadb": "SET SESSION wsrep_sync_wait = 1", "mysql": "SET SESSION group_replication_consistency = 'BEFORE'"}
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Galera]:
-    started = Galera()
+@pytest.fixture(scope="session", params=["galera", "group-replication"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    started = CLUSTERS[request.param]()
     yield started
     started.remove()
 
 
 @pytest.fixture(scope="session")
-def urls(cluster: Galera) -> list[str]:
+def urls(cluster: Cluster) -> list[str]:
     """One migrated database, by its URL on each node."""
     found = cluster.create_database()
-    with QueueDB(found[0]) as db:
+    with QueueDB(found[cluster.writers()[0]]) as db:
         db.migrate()
     for url in found:
         catch_up(url)
@@ -54,7 +59,7 @@ def nodes(open_nodes: Callable[..., list[QueueDB]]) -> list[QueueDB]:
 
 def catch_up(url: str) -> None:
     """Return when the node has applied all that other nodes have committed."""
-    run(url, "SET SESSION wsrep_sync_wait = 1", "SELECT 1")
+    run(url, _READ_ALL[make_url(url).get_backend_name()], "SELECT 1 FROM jobs LIMIT 1")
 
 
 def run(url: str, *statements: str, **values: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from queue_db import LeasedJob, QueueDB, TransientStorageError
 from tests.clusters.conftest import catch_up
 from tests.races.interleaving import at_once
-from tests.servers.galera import Galera
+from tests.servers.cluster import Cluster
 
 
 def _tried(verb: Callable[[], Any]) -> Any:
@@ -23,7 +23,7 @@ def _refused(answer: Any) -> bool:
     return isinstance(answer, TransientStorageError) and answer.server_away
 
 
-def test_a_node_without_quorum_refuses_and_the_same_object_goes_on_after_it(cluster: Galera, urls: list[str], name: str) -> None:
+def test_a_node_without_quorum_refuses_and_the_same_object_goes_on_after_it(cluster: Cluster, urls: list[str], name: str) -> None:
     with QueueDB(urls[0], strategy="optimistic") as db:
         queue = db.queue(name)
         queue.enqueue_many([("old", number) for number in range(20)])

@@ -1,7 +1,8 @@
 """Start private servers, for experiments.
 
-python -m tests.servers start postgresql [mysql] [mariadb] [galera]
-    Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM. galera: on each of three nodes.
+python -m tests.servers start postgresql [mysql] [mariadb] [galera] [group-replication] [group-replication-single]
+    Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM. Of a cluster: on each of three nodes;
+    of group-replication every node takes changes, of group-replication-single the first.
 python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [-- OPTION …]
     Run ``queue-db compare`` with these options on each server that can be started here; sqlite is a file in a temporary folder.
 python -m tests.servers oldest [postgresql] [mariadb] -- COMMAND …
@@ -19,7 +20,7 @@ import threading
 from types import FrameType
 
 from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, lookup, provide, releases
-from tests.servers.galera import Galera
+from tests.servers.clusters import CLUSTERS
 from tests.servers.lookup import PROGRAMS
 
 
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> int:
     """Run the command line; return the exit status."""
     command, rest = arguments[:1], arguments[1:]
     kinds, _, options = _cut(rest, "--")
-    known = PROGRAMS.keys() | {"compare": {"sqlite"}, "start": {"galera"}}.get("".join(command), set())
+    known = PROGRAMS.keys() | {"compare": {"sqlite"}, "start": CLUSTERS.keys()}.get("".join(command), set())
     runs = command in (["oldest"], ["share"])
     if not (runs or command in (["start"], ["compare"])) or not kinds or not set(kinds) <= known or (runs and not options):
         print(__doc__, file=sys.stderr)
@@ -51,8 +52,8 @@ def _cut(words: list[str], at: str) -> tuple[list[str], str, list[str]]:
 def _start(kinds: list[str]) -> int:
     try:
         for kind in kinds:
-            if kind == "galera":
-                cluster = Galera()
+            if kind in CLUSTERS:
+                cluster = CLUSTERS[kind]()
                 servers, urls = cluster.nodes, cluster.create_database()
             else:
                 servers = [provide(kind)]

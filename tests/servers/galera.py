@@ -1,30 +1,20 @@
 """A Galera cluster of MariaDB nodes on loopback, from Debian's packages.
 
-    cluster = Galera()
-    urls = cluster.create_database()     # of one database, on each node
-    cluster.pause(1, 2); cluster.resume(1, 2)
-    cluster.remove()                     # or at the end of the process
-
 The first node starts alone. The others, and those that come back, get their data by a state transfer from a node that runs.
 """
 
 import os
-import secrets
-import signal
-import time
 from pathlib import Path
 
-from sqlalchemy import make_url
-from sqlalchemy.exc import SQLAlchemyError
-
-from tests.servers import folders, processes
+from tests.servers import lookup, processes
+from tests.servers.cluster import Cluster, unpacked
 from tests.servers.engines import MariaDB
-from tests.servers.errors import ServerFailed, ServerMissing
-from tests.servers.lookup import mariadb_share
-from tests.servers.server import START_LIMIT, PrivateServer, free_port
+from tests.servers.errors import ServerMissing
+from tests.servers.server import free_port
 from tools import debian_packages
 
-SUITE = "trixie"
+#: Release of MariaDB → Debian's suite.
+SUITES = {"11.8": "trixie", "10.11": "bookworm"}
 PACKAGES = ["mariadb-server-core", "galera-4"]
 
 #: Seconds without a word from a node after which the others go on without it.
@@ -65,10 +55,10 @@ echo "$position" > "$pipe" && echo "done $position"
 class _Node(MariaDB):
     """One node: MariaDB with the provider of Galera."""
 
-    def __init__(self, tree: Path, ports: list[int], number: int) -> None:
+    def __init__(self, suite: str, tree: Path, ports: list[int], number: int) -> None:
         program = tree / "usr/sbin/mariadbd"
         command = debian_packages.command(tree, "usr/sbin/mariadbd")
-        super().__init__(f"debian {SUITE}'s packages, node {number}", program, mariadb_share(tree / "usr"), command)
+        super().__init__(f"debian {suite}'s packages, node {number}", program, lookup.mariadb_share(tree / "usr"), command)
         self._first = number == 0
         self._settings = [
             "--wsrep-on=ON",
@@ -116,72 +106,21 @@ class _Node(MariaDB):
         return found
 
 
-class Galera:
-    """A cluster; every node takes changes."""
+class Galera(Cluster):
+    """A cluster; every node takes changes.
 
-    def __init__(self, size: int = 3) -> None:
-        tree = _tree()
+    :param release: of MariaDB, one of ``SUITES``; None: that of the environment variable QUEUE_DB_TEST_GALERA_RELEASE, or the newest.
+    """
+
+    def __init__(self, release: str | None = None, size: int = 3) -> None:
+        release = release or os.environ.get(lookup.variable("galera", "RELEASE")) or next(iter(SUITES))
+        if release not in SUITES:
+            raise ServerMissing(f"Galera {release!r}: the releases that can be installed are {', '.join(SUITES)}.")
+        suite = SUITES[release]
+        tree = unpacked(suite, "galera", PACKAGES)
         ports = [free_port() for _ in range(size)]
-        password = secrets.token_hex(12)
-        self.nodes: list[PrivateServer] = []
-        try:
-            for number in range(size):
-                self.nodes.append(PrivateServer(_Node(tree, ports, number), durable=False, password=password))
-            self.wait()
-        except BaseException:
-            self.remove()
-            raise
+        super().__init__(lambda number: _Node(suite, tree, ports, number), size)
 
-    def create_database(self) -> list[str]:
-        """Create a database; return its URL on each node."""
-        name = make_url(self.nodes[0].create_database()).database
-        return [node.url(name) for node in self.nodes]
-
-    def pause(self, *numbers: int) -> None:
-        """Stop the processes of these nodes (SIGSTOP): they keep their connections and say nothing."""
-        for number in numbers:
-            os.kill(self.nodes[number].pid, signal.SIGSTOP)
-
-    def resume(self, *numbers: int) -> None:
-        """Let paused nodes go on."""
-        for number in numbers:
-            os.kill(self.nodes[number].pid, signal.SIGCONT)
-
-    def wait(self, *numbers: int, size: int | None = None, ready: bool = True) -> None:
-        """Wait until these nodes, or all, are ready in a cluster of ``size`` nodes; with ``ready=False`` until they
-        are not.
-
-        :raises ServerFailed: they are not in time.
-        """
-        wanted = ("ON", str(size or len(self.nodes)))
-        limit = time.monotonic() + START_LIMIT
-        for number in numbers or range(len(self.nodes)):
-            while (self._state(number) == wanted) is not ready:
-                if time.monotonic() > limit:
-                    raise ServerFailed(f"node {number} is {self._state(number)}. The end of its log:\n{self.nodes[number].log()}")
-                time.sleep(0.05)
-
-    def _state(self, number: int) -> tuple[str, str]:
-        """Whether the node is ready, and the size of its cluster; empty: a node without a cluster refuses even a ROLLBACK."""
-        try:
-            return self.nodes[number].variable("wsrep_ready"), self.nodes[number].variable("wsrep_cluster_size")
-        except SQLAlchemyError:
-            return "", ""
-
-    def remove(self) -> None:
-        """Kill the nodes and remove their folders."""
-        for node in self.nodes:
-            node.remove()
-
-
-def _tree() -> Path:
-    system, _ = debian_packages.distribution()
-    if system != "debian":
-        raise ServerMissing(f"The packages of Galera are known for debian only, and this is {system}.")
-    tree = folders.cache_folder() / f"galera-debian-{SUITE}"
-    if not tree.is_dir():
-        try:
-            debian_packages.unpack(tree, SUITE, PACKAGES)
-        except debian_packages.Unavailable as error:
-            raise ServerMissing(f"No Galera to test with: {error}") from error
-    return tree
+    def _size(self, number: int) -> int:
+        node = self.nodes[number]
+        return int(node.variable("wsrep_cluster_size")) if node.variable("wsrep_ready") == "ON" else 0

@@ -38,14 +38,14 @@ def known(kind: str) -> list[str]:
     return list(POSTGRESQL) if kind == "postgresql" else [release for of, release in DEBIAN if of == kind]
 
 
-def debian_tree(suite: str, kind: str, package: str) -> Path:
+def debian_tree(suite: str, kind: str, *packages: str) -> Path:
     """Return the folder with the unpacked packages of a Debian suite; unpack them at the first use.
 
     :raises Unavailable: they cannot be had on this machine.
     """
     tree = folders.cache_folder() / f"{kind}-debian-{suite}"
     if not tree.is_dir():
-        debian_packages.unpack(tree, suite, [package])
+        debian_packages.unpack(tree, suite, [*packages])
     return tree
 
 
