@@ -48,7 +48,8 @@ from tests.chaos.log import read_log
 from tests.chaos.rounds import FINAL, Result, Round, check
 from tests.databases import FILES, KINDS
 from tests.servers import Server, provide
-from tests.servers.galera import Galera
+from tests.servers.cluster import Cluster
+from tests.servers.clusters import CLUSTERS
 
 #: Few enough connections for a crowd to take all of them. A commit is written to the system before it is acknowledged: it survives
 #: the end of the server, but nobody waits for the disk.
@@ -171,14 +172,14 @@ def _rounds(options: argparse.Namespace, kind: str, url: str) -> list[Row]:
 
 
 @contextlib.contextmanager
-def _server(kind: str, url: str) -> Iterator[Server | Galera | None]:
+def _server(kind: str, url: str) -> Iterator[Server | Cluster | None]:
     """The server of the rounds; None: the database is a file."""
     if kind in FILES:
         yield None
         return
-    server: Server | Galera
+    server: Server | Cluster
     if kind in plans.CLUSTERS:
-        server = Galera()
+        server = CLUSTERS[kind]()
     else:
         server = Server(kind, "--url", make_url(url)) if url else provide(kind, options=SERVER_OPTIONS[kind], durable=False)
     try:
@@ -187,7 +188,7 @@ def _server(kind: str, url: str) -> Iterator[Server | Galera | None]:
         server.remove()
 
 
-def play(plan: plans.Plan, server: Server | Galera | None, broken: str = "", keep: Path | None = None) -> Result:
+def play(plan: plans.Plan, server: Server | Cluster | None, broken: str = "", keep: Path | None = None) -> Result:
     """Play a round in a database of its own, and print what came of it."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
@@ -198,7 +199,7 @@ def play(plan: plans.Plan, server: Server | Galera | None, broken: str = "", kee
         result = Round(plan, urls, server, folder, broken).run()
     finally:
         if server is not None:
-            (server.nodes[0] if isinstance(server, Galera) else server).drop_database(urls[0])
+            (server.nodes[0] if isinstance(server, Cluster) else server).drop_database(urls[0])
     print(result, flush=True)
     if result.violations:
         print("\n".join(f"  {violation}" for violation in result.violations[:10]), f"\n  the log is in {folder}", flush=True)

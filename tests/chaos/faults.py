@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tests.chaos import nodes
 from tests.chaos.plan import Fault
 from tests.servers import Server, ServerFailed
-from tests.servers.galera import Galera
+from tests.servers.cluster import Cluster
 from tests.servers.proxy import Proxy
 
 #: Seconds by which a slow network delays each message.
@@ -43,7 +43,7 @@ class Victims(Protocol):
 class Faults:
     """Strikes the clients, the network and the server of one round."""
 
-    def __init__(self, url: str, server: Server | Galera | None, proxies: Sequence[Proxy], victims: Victims) -> None:
+    def __init__(self, url: str, server: Server | Cluster | None, proxies: Sequence[Proxy], victims: Victims) -> None:
         self._url = url
         self._server = server
         self._proxies = proxies
@@ -84,7 +84,7 @@ class Faults:
         self._threads[-1].start()
 
     def _nodes(self, fault: Fault) -> None:
-        assert isinstance(self._server, Galera)
+        assert isinstance(self._server, Cluster)
         with self._one_at_a_time:
             began = time.monotonic()
             try:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event, make_url, text
 
 from tests.chaos import ledger
 from tests.chaos.log import Operation
-from tests.servers.galera import Galera
+from tests.servers.cluster import Cluster
 
 #: Seconds of a silence or partition: the others have noticed it for some seconds.
 AWAY = 8.0
@@ -21,22 +21,22 @@ AWAY = 8.0
 CLAIMS = frozenset({"claim", "complete_and_claim", "begin"})
 
 
-def kill(cluster: Galera, *numbers: int) -> None:
+def kill(cluster: Cluster, *numbers: int) -> None:
     """End nodes by SIGKILL; after two seconds they come back, at once."""
     for number in numbers:
-        cluster.nodes[number].kill()
+        cluster.kill(number)
     time.sleep(2.0)
     _start(cluster, *numbers)
 
 
-def pause(cluster: Galera, *numbers: int) -> None:
+def pause(cluster: Cluster, *numbers: int) -> None:
     """Stop nodes (SIGSTOP), and let them go on."""
     cluster.pause(*numbers)
     time.sleep(AWAY)
     cluster.resume(*numbers)
 
 
-def isolate(cluster: Galera, *numbers: int) -> None:
+def isolate(cluster: Cluster, *numbers: int) -> None:
     """Cut nodes off from all others; clients still reach them."""
     for number in numbers:
         _isolate(cluster, number, "1")
@@ -45,7 +45,7 @@ def isolate(cluster: Galera, *numbers: int) -> None:
         _isolate(cluster, number, "0")
 
 
-def restart(cluster: Galera, *numbers: int) -> None:
+def restart(cluster: Cluster, *numbers: int) -> None:
     """Restart one node after the other."""
     for number in numbers:
         cluster.nodes[number].stop()
@@ -53,7 +53,7 @@ def restart(cluster: Galera, *numbers: int) -> None:
         cluster.wait()
 
 
-def shrink(cluster: Galera, *numbers: int) -> None:
+def shrink(cluster: Cluster, *numbers: int) -> None:
     """Stop one node after the other, and start them again together."""
     for number in numbers:
         cluster.nodes[number].stop()
@@ -74,23 +74,23 @@ FAULTS: dict[str, tuple[Callable[..., None], int]] = {
 }
 
 
-def strike(cluster: Galera, kind: str, first: int) -> None:
+def strike(cluster: Cluster, kind: str, first: int) -> None:
     """Play a fault from this node on, and return when all nodes are back."""
     play, size = FAULTS[kind]
     play(cluster, *((first + number) % len(cluster.nodes) for number in range(size)))
     cluster.wait()
 
 
-def _start(cluster: Galera, *numbers: int) -> None:
+def _start(cluster: Cluster, *numbers: int) -> None:
     """Start nodes at the same time: two that were killed wait for each other."""
-    threads = [threading.Thread(target=cluster.nodes[number].start) for number in numbers]
+    threads = [threading.Thread(target=cluster.start, args=(number,)) for number in numbers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def _isolate(cluster: Galera, number: int, value: str) -> None:
+def _isolate(cluster: Cluster, number: int, value: str) -> None:
     url = make_url(cluster.nodes[number].url())
     # Not by SQLAlchemy: a node that is alone refuses what that asks at first.
     with pymysql.connect(

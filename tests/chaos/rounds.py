@@ -26,7 +26,7 @@ from tests.chaos.feed_checker import FeedChecker
 from tests.chaos.log import SUFFIX, Operation, read_log
 from tests.chaos.plan import ClientPlan, Fault, Plan
 from tests.servers import Server
-from tests.servers.galera import Galera
+from tests.servers.cluster import Cluster
 from tests.servers.proxy import Proxy
 
 #: Seconds in which clients must end, and all jobs be done, when the faults are over.
@@ -82,7 +82,7 @@ class Round:
     :param broken: the guarantee that is taken away; empty: none.
     """
 
-    def __init__(self, plan: Plan, urls: Sequence[str], server: Server | Galera | None, folder: Path, broken: str = "") -> None:
+    def __init__(self, plan: Plan, urls: Sequence[str], server: Server | Cluster | None, folder: Path, broken: str = "") -> None:
         self.plan = plan
         self.urls = urls
         self.folder = folder
