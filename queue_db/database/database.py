@@ -17,7 +17,6 @@ from sqlalchemy.exc import (
     MultipleResultsFound,
     NoResultFound,
     ObjectNotExecutableError,
-    OperationalError,
     PendingRollbackError,
     ResourceClosedError,
     SQLAlchemyError,
@@ -29,6 +28,7 @@ from sqlalchemy.pool import QueuePool
 
 from queue_db.concurrency.batching import Callers, Threads
 from queue_db.concurrency.forks import reset_after_fork
+from queue_db.database import addresses
 from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.transaction import ATTEMPTS, Haste, OwnTransaction, Run
@@ -127,6 +127,7 @@ class Database:
         if engine.dialect.is_async is not self.asynchronous:
             raise ConfigurationError(wrong_sort("this engine", "another", asynchronous=self.asynchronous))
         self.dialect: Dialect = dialect_for(engine.dialect.name)
+        self.addresses = None
         return engine
 
     def _made(self, target: str | URL, pool_size: int, max_overflow: int) -> Engine:
@@ -144,6 +145,7 @@ class Database:
             # Payloads are the users' data and must not appear in tracebacks or logs.
             engine = self._engine(url, hide_parameters=True, **options)
             engine.dialect.create_connect_args(url)
+            self.addresses = addresses.follow(engine, self.dialect, self.pause, self._failed_over)
         except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
             # Raise it without its cause, which may show the password in the URL.
             raise ConfigurationError(f"cannot open {masked(url)}: {mask(str(error), secrets_in(url))}") from None
@@ -157,7 +159,7 @@ class Database:
             cut = isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
             if error.sqlstate is None and not cut:
                 # The driver does not say whether the password is wrong or the server is starting, so check whether it is down.
-                down = isinstance(error.__cause__, OperationalError) and self.dialect.server.is_down(engine)
+                down = error.server_away and self.dialect.server.is_down(engine)
                 kind = TransientStorageError if down else PermanentStorageError
             reason: object = self._missing_folder(engine) or error
             away = kind is TransientStorageError
@@ -190,6 +192,10 @@ class Database:
     def _discarded(self) -> None:
         with self.counting:
             self.counters.discarded += 1
+
+    def _failed_over(self) -> None:
+        with self.counting:
+            self.counters.failovers += 1
 
     def _engine(self, url: URL, **options: Any) -> Engine:
         return create_engine(url, **options)
@@ -280,6 +286,8 @@ class Database:
             return
         # Closing the connection would lose a database in memory.
         if not connection.invalidated and not self.dialect.server.in_memory:
+            if self.addresses is not None:
+                self.addresses.leave(addresses.of(connection), "it refuses changes")
             connection.invalidate(cause)
             connection.engine.dispose()
 

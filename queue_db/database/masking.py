@@ -6,8 +6,11 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote, unquote_plus
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL
 from sqlalchemy.exc import ArgumentError
+
+from queue_db.database import addresses
+from queue_db.errors import ConfigurationError
 
 MASK = "***"
 
@@ -33,15 +36,15 @@ def is_secret(name: str) -> bool:
 def masked(url: URL | str) -> str:
     """The URL with ``***`` in place of its password and of secrets in its query."""
     try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
+        parsed = addresses.parsed(url)
+    except (ArgumentError, ValueError, ConfigurationError):
         return MASK
     values = [value for given in parsed.query.values() for value in ([given] if isinstance(given, str) else given)]
     after = [parsed.database or "", *parsed.query, *values] if _names_server(parsed) else []
     if has_stray_at(url, parsed) or any("@" in part for part in after):
         return f"{parsed.drivername}://{MASK}"
     hidden = {name: MASK for name in parsed.query if is_secret(name)}
-    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+    return addresses.shown(parsed.update_query_dict(hidden))
 
 
 def has_stray_at(url: URL | str, parsed: URL) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
 from sqlalchemy.exc import NoSuchModuleError
 
+from queue_db.database import addresses
 from queue_db.database.masking import has_stray_at, masked
 from queue_db.dialects import registered
 from queue_db.dialects.server import Drivers
@@ -25,7 +26,7 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
         (for asyncio or not).
     """
     try:
-        parsed = make_url(url)
+        parsed = addresses.parsed(url)
     except (SQLAlchemyArgumentError, ValueError):  # ValueError: the port is not a number
         raise ConfigurationError(
             "this is not a database URL; write for example sqlite:///queue.db or postgresql+psycopg2://user:password@host/database"
@@ -47,6 +48,7 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
                 _with_driver(name, kind.drivers.named(asynchronous=asynchronous)[0]) for name, kind in sorted(known.items())
             )
         )
+    parsed = addresses.completed(parsed, known[family].drivers.port)
     driver, extra = known[family].drivers.named(asynchronous=asynchronous)
     ours = _with_driver(family, driver)
     if "+" not in parsed.drivername:

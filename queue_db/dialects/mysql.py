@@ -59,6 +59,7 @@ class MySQL(Dialect):
         "aiomysql",
         "async-mysql",
         dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout")),
+        3306,
     )
     errors: ClassVar[ErrorCodes] = ERRORS
     inserts: ClassVar[Inserts] = MySQLInserts()

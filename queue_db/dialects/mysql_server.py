@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_db.dialects import raw_cursor
 from queue_db.dialects.error_codes import ErrorCodes
-from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
+from queue_db.dialects.server import GONE_AFTER, Role, Server, limit_waits
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
 
@@ -107,6 +108,32 @@ class MySQLServer(Server):
         if "read_timeout" in _LACKING.get(engine.dialect.driver, ()):
             event.listen(engine, "connect", limit_waits)
         return engine
+
+    def connect_within(
+        self, seconds: int, named: str, connect: Callable[[dict[str, Any]], Any], sql: SQLAlchemyDialect, options: dict[str, Any]
+    ) -> Any:
+        # The timeouts of these drivers end with the connection of the socket, before the server's first message.
+        if sql.is_async:
+            module = getattr(sql.loaded_dbapi, sql.driver)
+
+            async def made(*arguments: Any, **given: Any) -> Any:
+                return await asyncio.wait_for(module.connect(*arguments, **given), seconds)
+
+            return connect(options | {named: seconds, "async_creator_fn": made})
+        if sql.driver != "pymysql":
+            return connect(options | {named: seconds})
+        driver = connect(options | {named: seconds, "read_timeout": seconds})
+        driver._read_timeout = options.get("read_timeout")  # noqa: SLF001 - a dialect knows the driver
+        return driver
+
+    def role(self, driver: Any) -> Role:
+        # A node of Galera without its cluster, or that has not yet its data, answers with error 1047. A member that has left its
+        # group, or that is not yet in it, is read-only.
+        with driver.cursor() as cursor:
+            cursor.execute("SELECT @@global.read_only")
+            (value,) = cursor.fetchone()
+        read_only = str(value) not in ("0", "OFF")
+        return Role(read_only, read_only)
 
     def is_idle(self, driver: Any) -> bool:
         # Drivers for asyncio have a method for the status. Drivers that use the C library do not show the status and count as idle.

@@ -64,6 +64,7 @@ class PostgreSQL(ReturningDialect):
             **dict.fromkeys(("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count")),
             **dict.fromkeys(("tcp_user_timeout", "application_name")),
         },
+        5432,
     )
     errors: ClassVar[ErrorCodes] = ERRORS
     inserts: ClassVar[Inserts] = PostgreSQLInserts()

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 from queue_db.dialects.listening import Listener, LoopListener
 from queue_db.dialects.transactions import Sender
@@ -31,6 +32,8 @@ class Drivers:
     async_extra: str = ""
     #: Options in the query of a URL → their names for the asyncio driver; None: the asyncio driver does not need the option.
     async_options: Mapping[str, str | None] = field(default_factory=dict)
+    #: The port of URLs that name none; None: the database has no servers.
+    port: int | None = None
 
     def named(self, *, asynchronous: bool) -> tuple[str | None, str]:
         """The driver, and the extra that installs the driver."""
@@ -46,6 +49,13 @@ class Product:
     minimum: tuple[int, ...]
     #: What the server can do. SQLAlchemy does not check this: for SQLite, it silently omits SKIP LOCKED from a statement.
     capabilities: frozenset[Capability]
+
+
+class Role(NamedTuple):
+    """What a server of several says of itself."""
+
+    standby: bool
+    read_only: bool
 
 
 class Server:
@@ -76,6 +86,22 @@ class Server:
         :param made_here: the library has made the engine. Otherwise the engine is the caller's, and its settings must not change.
         """
         return engine
+
+    def connect_within(
+        self, seconds: int, named: str, connect: Callable[[dict[str, Any]], Any], sql: SQLAlchemyDialect, options: dict[str, Any]
+    ) -> Any:
+        """Connect to one of several servers, within so many seconds also if it accepts the connection and says nothing.
+
+        :param named: the driver's name for its timeout.
+        """
+        return connect(options | {named: seconds})
+
+    def role(self, driver: Any) -> Role:
+        """What the server of a new connection says of itself. Called only if there are several servers.
+
+        :raises Exception: the driver's, if the server takes no statements.
+        """
+        raise NotImplementedError
 
     def is_down(self, engine: Engine) -> bool:
         """Whether no server accepts connections now; called after an error without a code. Default: unknown (False)."""

@@ -13,6 +13,7 @@ from sqlalchemy import URL, create_engine
 from sqlalchemy.pool import QueuePool
 
 from queue_db import QueueDB
+from queue_db.database import addresses
 from queue_db.database.masking import masked
 from queue_db.database.transaction import Run
 from queue_db.database.urls import parse_url
@@ -43,9 +44,11 @@ class Target:
 
         :param settings: keyword arguments of :class:`queue_db.QueueDB`.
         """
-        dialect = SparkDialect.of(dialect_for(self.url.get_backend_name()))
+        database = dialect_for(self.url.get_backend_name())
+        dialect = SparkDialect.of(database)
         options = dialect.short_lived_options(self.url, local_infile=self.local_infile)
         engine = create_engine(self.url, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True, **options)
+        addresses.follow(engine, database)
         dialect.limit_waits(engine)
         try:
             with QueueDB(engine, table=self.table, schema=self.schema, **settings) as db:

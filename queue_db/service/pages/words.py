@@ -7,9 +7,9 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
+from queue_db.database import addresses
 from queue_db.model import Controls
 from queue_db.service.api.shapes import shown
 
@@ -126,12 +126,12 @@ def whereabouts(url: str) -> str:
     :param url: masked.
     """
     try:
-        parsed = make_url(url)
+        parsed = addresses.parsed(url)
     except ArgumentError:
         return url
-    named = parsed.query.get("host", ())
-    hosts = [parsed.host] if parsed.host else [named] if isinstance(named, str) else named
-    servers = ",".join(host for host in hosts if not host.startswith("/"))  # others are folders of sockets
+    named = parsed.query.get("host", "")
+    hosts = [parsed.host] if parsed.host else list(map(str, addresses.several(parsed))) or [str(named)]
+    servers = ",".join(host for host in hosts if host and not host.startswith("/"))  # others are folders of sockets
     port = "" if parsed.port is None else f":{parsed.port}"
     text = "/".join(part for part in (f"{servers}{port}", parsed.database) if part) or url
     half = (_WHERE - 1) // 2

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import URL
 
+from queue_db.database.addresses import Address, several
 from queue_db.errors import ArgumentError
 
 
@@ -20,14 +21,14 @@ def driver_for(wanted: str | None, known: Sequence[str]) -> str:
 
 
 def address(scheme: str, url: URL, port: int, database: str) -> str:
-    """``scheme://host:port/database``; the port is always there, for without it a driver took 0 after an IPv6 address.
+    """``scheme://host:port,…/database``; the port is always there, for without it a driver took 0 after an IPv6 address.
 
     :raises ArgumentError: for a URL without a host.
     """
-    if not url.host:
+    found = several(url) or ([Address(url.host, str(url.port or port))] if url.host else [])
+    if not found:
         raise ArgumentError(f"the database URL names no host; JDBC connects by TCP alone: {url.drivername}://user@host/database")
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    return f"{scheme}://{host}:{url.port or port}/{database}"
+    return f"{scheme}://{','.join(map(str, found))}/{database}"
 
 
 def properties_of(url: URL, names: Mapping[str, str | None]) -> dict[str, str]:
@@ -36,7 +37,10 @@ def properties_of(url: URL, names: Mapping[str, str | None]) -> dict[str, str]:
     :raises ArgumentError: for one without a name: the connection might be less safe than the URL wants it.
     """
     found: dict[str, str] = {}
+    ours = ("host", "port", "nodes", "target_session_attrs") if several(url) else ()
     for option, value in url.query.items():
+        if option in ours:
+            continue
         if option not in names or not isinstance(value, str):
             why = "stands there twice" if option in names else "has no name in JDBC that is known here"
             raise ArgumentError(f"{option!r} in the database URL {why}: take it out; what the driver calls it goes into properties")

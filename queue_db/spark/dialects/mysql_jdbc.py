@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from sqlalchemy import URL
 
+from queue_db.database.addresses import several
 from queue_db.errors import ArgumentError
 from queue_db.spark.dialects import jdbc
 
@@ -39,8 +41,14 @@ def settings(url: URL, driver: str | None) -> tuple[str, str, dict[str, str]]:
     if connector.takes_as_is:
         if "?" in database:
             raise ArgumentError(f"{driver} takes no database whose name has a question mark: {database!r}")
-        return jdbc.address("jdbc:mysql", url, 3306, f"{database}?permitMysqlScheme=true"), driver, properties
-    return jdbc.address("jdbc:mysql", url, 3306, quote(database, safe="")), driver, properties
+        database += "?permitMysqlScheme=true"
+    else:
+        database = quote(database, safe="")
+    mode = ""
+    if several(url):
+        mode = connector.in_turn if url.query.get("nodes") != "all" else ":loadbalance"
+        properties |= connector.several
+    return jdbc.address(f"jdbc:mysql{mode}", url, 3306, database), driver, properties
 
 
 class _Connector(NamedTuple):
@@ -53,6 +61,9 @@ class _Connector(NamedTuple):
     authority: str | None = None
     #: Whether it takes the database's name as it stands in the address, and the address only if that says so.
     takes_as_is: bool = False
+    #: What its scheme has if the first of several addresses that works is to be used, and properties for several.
+    in_turn: str = ""
+    several: Mapping[str, str] = MappingProxyType({})
 
 
 # A batch as one INSERT: measured with MariaDB's version 2.7, 60,000 jobs in 1.0 s and not in 3.4 s. Its version 3 has a way of its
@@ -75,6 +86,7 @@ _CONNECTORS: dict[str, _Connector] = {
         },
         authority="serverSslCert",
         takes_as_is=True,
+        in_turn=":sequential",
     ),
     "com.mysql.cj.jdbc.Driver": _Connector(
         {
@@ -92,6 +104,7 @@ _CONNECTORS: dict[str, _Connector] = {
             "verify_ca": {"sslMode": "VERIFY_CA"},
             "verify_identity": {"sslMode": "VERIFY_IDENTITY"},
         },
+        several={"failOverReadOnly": "false"},
     ),
 }
 

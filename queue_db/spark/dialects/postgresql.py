@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from queue_db.database.addresses import several
 from queue_db.dialects import raw_cursor
 from queue_db.dialects.copy_stream import Value, check_loaded, copy_in, written
 from queue_db.dialects.transactions import Sender
@@ -57,6 +58,16 @@ _JDBC_NAMES: dict[str, str | None] = {
     "tcp_user_timeout": None,
 }
 
+# What libpq's target_session_attrs are called in JDBC.
+_TARGETS = {
+    "any": "any",
+    "read-write": "primary",
+    "primary": "primary",
+    "read-only": "secondary",
+    "standby": "secondary",
+    "prefer-standby": "preferSecondary",
+}
+
 
 class PostgreSQLForSpark(SparkDialect):
     """COPY in and out, and one statement that moves jobs."""
@@ -79,6 +90,9 @@ class PostgreSQLForSpark(SparkDialect):
             "connectTimeout": "10",
             "tcpKeepAlive": "true",
         } | jdbc.properties_of(url, _JDBC_NAMES)
+        if several(url):
+            properties["targetServerType"] = _TARGETS[str(url.query.get("target_session_attrs", "read-write"))]
+            properties["loadBalanceHosts"] = str(url.query.get("nodes") == "all").lower()
         if "sslrootcert" in properties and properties.get("sslmode") == "require":
             properties["sslmode"] = "verify-ca"  # as libpq does; this driver would not check the certificate
         if properties.get("sslrootcert") == "system":
