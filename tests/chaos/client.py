@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db import QueueDB, QueueDBError, StorageError
@@ -49,7 +50,9 @@ class Order:
 
     @property
     def url(self) -> str:
-        return self.urls[0]
+        """That with the addresses of all nodes."""
+        addresses = [f"{url.host}:{url.port}" for url in map(make_url, self.urls)]
+        return self.urls[0].replace(addresses[0], ",".join(addresses))
 
 
 @dataclass
@@ -66,7 +69,9 @@ class Client:
 
     def __post_init__(self) -> None:
         self.log = LogWriter(Path(self.order.folder), self.order.name)
-        self.engine = ledger.engine_of(self.order.url)
+        self.engine = ledger.engine_of(self.order.urls[0])
+        if len(self.order.urls) > 1:
+            ledger.take_any(self.engine, self.order.urls)
 
     @property
     def name(self) -> str:

@@ -20,7 +20,7 @@ from sqlalchemy import event as events
 from sqlalchemy.pool import Pool
 
 from queue_db import QueueDB, StorageError
-from tests.chaos import broken, feeds, jobs, nodes
+from tests.chaos import broken, feeds, jobs
 from tests.chaos.client import Client, Order
 
 ROLES: dict[str, Callable[[Client], None]] = {
@@ -38,8 +38,6 @@ ROLES: dict[str, Callable[[Client], None]] = {
 
 def main(order: Order) -> None:
     """Be a client until SIGTERM, or until its operations are done."""
-    if len(order.urls) > 1:
-        nodes.take_any(order.urls)
     client = Client(order)
     # A thread waits for it: a handler of the main thread may itself be interrupted while it holds the lock of the event.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
+import pymysql
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -55,6 +57,28 @@ def _leave_a_node(context: ExceptionContext) -> None:
     # A node without its cluster answers a ping. It refuses all (1047), or does not know what became of a COMMIT (1180).
     if getattr(context.original_exception, "args", ())[:1] in {(1047,), (1180,)}:
         context.is_disconnect = True
+
+
+def take_any(engine: Engine, urls: Sequence[str]) -> None:
+    """Let each new connection lead to the first of these nodes that is ready, from where the last one led to."""
+    addresses = [(url.host, url.port) for url in map(make_url, urls)]
+
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
+        failed: pymysql.Error = pymysql.OperationalError(1047, "no node is ready")
+        for _ in list(addresses):
+            options["host"], options["port"] = addresses[0]
+            try:
+                connection = dialect.connect(*arguments, **options | {"connect_timeout": 3})
+                cursor = connection.cursor()
+                cursor.execute("SHOW STATUS LIKE 'wsrep_ready'")
+                if cursor.fetchall()[0][1] == "ON":
+                    return connection
+                connection.close()
+            except pymysql.Error as error:
+                failed = error
+            addresses.append(addresses.pop(0))
+        raise failed
 
 
 def write(connection: Connection, what: str, mark: str, process: str) -> None:

@@ -6,10 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import pymysql
-from sqlalchemy import Engine, event, make_url, text
+from sqlalchemy import make_url, text
 
 from tests.chaos import ledger
 from tests.chaos.log import Operation
@@ -115,25 +114,3 @@ def catch_up(urls: Sequence[str]) -> None:
             connection.execute(text("SELECT 1"))
             connection.invalidate()
         engine.dispose()
-
-
-def take_any(urls: Sequence[str]) -> None:
-    """Let each new connection of this process lead to the first of these nodes that is ready, from where the last one led to."""
-    addresses = [(url.host, url.port) for url in map(make_url, urls)]
-
-    @event.listens_for(Engine, "do_connect")
-    def connect(dialect: Any, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
-        failed: pymysql.Error = pymysql.OperationalError(1047, "no node is ready")
-        for _ in list(addresses):
-            options["host"], options["port"] = addresses[0]
-            try:
-                connection = dialect.connect(*arguments, **options | {"connect_timeout": 3})
-                cursor = connection.cursor()
-                cursor.execute("SHOW STATUS LIKE 'wsrep_ready'")
-                if cursor.fetchall()[0][1] == "ON":
-                    return connection
-                connection.close()
-            except pymysql.Error as error:
-                failed = error
-            addresses.append(addresses.pop(0))
-        raise failed
