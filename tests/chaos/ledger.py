@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -33,6 +34,8 @@ LEDGER = Table(
     Column("what", String(40), nullable=False),
     Column("mark", String(80), nullable=False),
     Column("process", String(80), nullable=False),
+    # Nanoseconds. The ids of several nodes are in no order.
+    Column("at", BigInteger, nullable=False),
     mysql_engine="InnoDB",
 )
 
@@ -83,7 +86,7 @@ def take_any(engine: Engine, urls: Sequence[str]) -> None:
 
 def write(connection: Connection, what: str, mark: str, process: str) -> None:
     """Add a row."""
-    connection.execute(insert(LEDGER).values(what=what, mark=mark, process=process))
+    connection.execute(insert(LEDGER).values(what=what, mark=mark, process=process, at=time.monotonic_ns()))
 
 
 @contextmanager

@@ -289,7 +289,7 @@ class Round:
             for row in connection.execute(select(tables.jobs.c.queue, tables.jobs.c.payload)):
                 self.final.live.append((row.queue, decode(row.payload)))
             self.final.dead += [decode(text) for text in connection.execute(select(tables.dead.c.payload)).scalars()]
-            rows = connection.execute(select(ledger.LEDGER.c.what, ledger.LEDGER.c.mark).order_by(ledger.LEDGER.c.id))
+            rows = connection.execute(select(ledger.LEDGER.c.what, ledger.LEDGER.c.mark).order_by(ledger.LEDGER.c.at))
             self.final.ledger += [(row.what, row.mark) for row in rows]
         for name in feeds.FEEDS:
             page = db.feed(name).read(limit=10_000)
