@@ -120,7 +120,8 @@ class Client:
             self._armed = False
             outcome, strange = judge(error)
             more = {"strange": "".join(traceback.format_exception(error))} if strange else {}
-            self.log.end(number, outcome, error=f"{type(error).__name__}: {error}"[:300], **more)
+            code = getattr(error, "sqlstate", None) or next(iter(getattr(getattr(error, "orig", None), "args", ())), None)
+            self.log.end(number, outcome, error=f"{type(error).__name__}{f' {code}' if code else ''}: {error}"[:300], **more)
             if not isinstance(error, Exception | KeyboardInterrupt):
                 raise
             return None

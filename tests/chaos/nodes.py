@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pymysql
@@ -12,10 +13,13 @@ from sqlalchemy import make_url, text
 
 from tests.chaos import ledger
 from tests.chaos.log import Operation
+from tests.servers import ServerFailed
 from tests.servers.cluster import Cluster
 
 #: Seconds of a silence or partition: the others have noticed it for some seconds.
 AWAY = 8.0
+#: Starts of a node that fails at first.
+STARTS = 3
 #: Operations whose result shows that somebody has won a job.
 CLAIMS = frozenset({"claim", "complete_and_claim", "begin"})
 
@@ -82,11 +86,15 @@ def strike(cluster: Cluster, kind: str, first: int) -> None:
 
 def _start(cluster: Cluster, *numbers: int) -> None:
     """Start nodes at the same time: two that were killed wait for each other."""
-    threads = [threading.Thread(target=cluster.start, args=(number,)) for number in numbers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+
+    def start(number: int) -> None:
+        # As a service manager: a node that joins ends if the node that gives it the data has lost its cluster meanwhile.
+        for _ in range(STARTS):
+            with contextlib.suppress(ServerFailed):
+                return cluster.start(number)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(start, numbers))
 
 
 def _isolate(cluster: Cluster, number: int, value: str) -> None:
