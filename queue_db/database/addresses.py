@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import URL, Engine, event, make_url
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
@@ -248,7 +248,7 @@ class Addresses:
         """Whether the next address is tried after this error, its code, and its text in one line."""
         if isinstance(error, sql.loaded_dbapi.Error):
             wrapped = DBAPIError.instance(None, None, error, sql.loaded_dbapi.Error, dialect=sql)
-            translated = self._dialect.errors.translate(wrapped, "connect")
+            translated = self._dialect.errors.translate(cast("DBAPIError", wrapped), "connect")
             return not isinstance(translated, PermanentStorageError), translated.sqlstate, str(translated)
         return True, "08001", str(error) or type(error).__name__
 

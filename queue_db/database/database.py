@@ -96,6 +96,7 @@ class Database:
     callers: ClassVar[type[Callers]] = Threads
 
     def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
+        self.addresses: addresses.Addresses | None = None
         self.made_here = not isinstance(target, Engine)
         self.closed = False
         engine = self._given(target) if isinstance(target, Engine) else self._made(target, pool_size, max_overflow)
@@ -127,7 +128,6 @@ class Database:
         if engine.dialect.is_async is not self.asynchronous:
             raise ConfigurationError(wrong_sort("this engine", "another", asynchronous=self.asynchronous))
         self.dialect: Dialect = dialect_for(engine.dialect.name)
-        self.addresses = None
         return engine
 
     def _made(self, target: str | URL, pool_size: int, max_overflow: int) -> Engine:

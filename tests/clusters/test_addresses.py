@@ -1,0 +1,108 @@
+"""A URL with the addresses of all nodes: a node that is dead or without its cluster is left for the next one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import make_url
+
+from queue_db import LeasedJob, QueueDB
+from queue_db.aio import AsyncQueueDB
+from queue_db.database.addresses import Address, parsed, placed
+from queue_db.worker import Worker
+from tests.aio.loop import for_asyncio, on_the_loop
+from tests.clusters.conftest import catch_up, run
+from tests.patience import PATIENCE
+from tests.servers.galera import Galera
+
+
+@pytest.fixture
+def all_nodes(urls: list[str]) -> str:
+    parts = [make_url(url) for url in urls]
+    url = placed(parsed(urls[0])._replace(host=None, port=None), [Address(str(one.host), str(one.port)) for one in parts])
+    return url.render_as_string(hide_password=False)
+
+
+@contextmanager
+def alone(cluster: Galera, urls: list[str]) -> Iterator[None]:
+    """The first node reaches no other: they go on without it."""
+    run(urls[0], "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+    try:
+        cluster.wait(0, ready=False)
+        cluster.wait(1, 2, size=2)
+        yield
+    finally:
+        run(urls[0], "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+        cluster.wait()
+
+
+def test_a_node_without_quorum_is_left_for_the_next(cluster: Galera, urls: list[str], all_nodes: str, name: str) -> None:
+    with QueueDB(all_nodes) as db:
+        queue = db.queue(name)
+        queue.enqueue("job", "before")
+        (held,) = queue.claim(lease=600)
+        with alone(cluster, urls):
+            queue.enqueue("job", "during")
+            assert held.complete()
+            # What opens now does not begin with the node that is alone.
+            with QueueDB(all_nodes) as late:
+                late.queue(name).enqueue("job", "late")
+                assert late.counters.failovers == 0
+            assert db.counters.failovers == 1
+        catch_up(urls[1])
+        with QueueDB(urls[1]) as other:
+            assert sorted(str(job.payload) for job in other.queue(name).claim(10)) == ["during", "late"]
+
+
+def test_a_node_without_quorum_that_answers_reads_is_left_too(cluster: Galera, urls: list[str], all_nodes: str, name: str) -> None:
+    run(urls[0], "SET GLOBAL wsrep_dirty_reads = 1")
+    try:
+        with QueueDB(all_nodes) as db:
+            queue = db.queue(name)
+            queue.enqueue("job", "before")
+            with alone(cluster, urls):
+                queue.enqueue("job", "during")
+                assert len(queue.claim(10)) == 2
+    finally:
+        run(urls[0], "SET GLOBAL wsrep_dirty_reads = 0")
+
+
+def test_tasks_leave_a_node_without_quorum(cluster: Galera, urls: list[str], all_nodes: str, name: str) -> None:
+    async def work() -> int:
+        async with AsyncQueueDB(for_asyncio(all_nodes)) as db:
+            queue = db.queue(name)
+            await queue.enqueue("job", "before")
+            with alone(cluster, urls):
+                await queue.enqueue("job", "during")
+                assert len(await queue.claim(10)) == 2
+            return db.counters.failovers
+
+    assert on_the_loop(work()) == 1
+
+
+@pytest.mark.parametrize("options", ["", "&nodes=all"])
+def test_a_worker_survives_the_death_of_its_node(cluster: Galera, urls: list[str], all_nodes: str, name: str, options: str) -> None:
+    done: dict[object, threading.Event] = {kind: threading.Event() for kind in ("before", "after")}
+    try:
+        with QueueDB(all_nodes + options) as db, QueueDB(urls[1]) as other:
+            worker = Worker(db, name)
+
+            @worker.handles(None)
+            def work(job: LeasedJob) -> None:
+                done[job.kind].set()
+
+            with worker:
+                other.queue(name).enqueue("before")
+                assert done["before"].wait(PATIENCE)
+                cluster.nodes[0].kill()
+                cluster.wait(1, 2, size=2)
+                other.queue(name).enqueue("after")
+                assert done["after"].wait(PATIENCE)
+            catch_up(urls[1])
+            assert other.queue(name).stats().running == 0
+    finally:
+        cluster.nodes[0].start()
+        cluster.wait()

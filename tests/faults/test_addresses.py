@@ -1,0 +1,252 @@
+"""A URL with several addresses: a connection goes to the first server that works, and to another one when that fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import make_url
+
+from queue_db import LeasedJob, PermanentStorageError, QueueDB, TransientStorageError
+from queue_db.aio import AsyncQueueDB
+from queue_db.compare.engines import autocommitting
+from queue_db.database.addresses import Address, parsed, placed
+from queue_db.spark.target import target_of
+from queue_db.worker import Worker
+from tests.aio.loop import for_asyncio, on_the_loop
+from tests.faults.pair import DEMOTE, PROMOTE, Pair, paired
+from tests.patience import PATIENCE
+from tests.servers import Server, over_tls
+from tests.servers.proxy import Proxy
+
+pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="module")
+
+#: Nobody listens here.
+NOWHERE = Address("127.0.0.1", "1")
+
+
+@pytest.fixture(scope="module")
+def started(kind: str) -> Iterator[Pair]:
+    with paired(kind) as pair:
+        yield pair
+
+
+@pytest.fixture
+def pair(started: Pair) -> Pair:
+    started.set_first(PROMOTE, read_only=False)
+    return started
+
+
+@pytest.fixture
+def both(pair: Pair) -> str:
+    """The URL with both servers, the first one first."""
+    return at(pair, pair.first, pair.second)
+
+
+def at(pair: Pair, *places: Server | Address, **options: str) -> str:
+    """The URL with these addresses, as people write it."""
+    url = make_url(pair.url(pair.first)).update_query_dict(options)
+    hosts = ",".join(str(one if isinstance(one, Address) else address_of(one)) for one in places)
+    return url.render_as_string(hide_password=False).replace(str(address_of(pair.first)), hosts)
+
+
+def address_of(server: Server) -> Address:
+    url = make_url(server.url())
+    return Address(str(url.host), str(url.port))
+
+
+def found_at(pair: Pair, server: Server, name: str) -> list[object]:
+    """The payloads of the jobs on this server."""
+    with QueueDB(pair.url(server)) as db:
+        return [job.payload for job in db.queue(name).claim(100)]
+
+
+@contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """The server accepts connections and says nothing (SIGSTOP of all its processes)."""
+    os.killpg(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(server.pid, signal.SIGCONT)
+
+
+def enqueued(url: str, name: str) -> int:
+    """Enqueue with a new object; return its failovers."""
+    with QueueDB(url) as db:
+        db.queue(name).enqueue("job", 1)
+        return db.counters.failovers
+
+
+def enqueued_on_a_loop(url: str, name: str) -> int:
+    async def enqueue() -> int:
+        async with AsyncQueueDB(for_asyncio(str(parsed(url).render_as_string(hide_password=False)))) as db:
+            await db.queue(name).enqueue("job", 1)
+            return db.counters.failovers
+
+    return on_the_loop(enqueue())
+
+
+WAYS = pytest.mark.parametrize("way", [enqueued, enqueued_on_a_loop])
+
+
+@WAYS
+def test_a_dead_address_is_left_out(pair: Pair, name: str, way: Callable[[str, str], int]) -> None:
+    assert way(at(pair, NOWHERE, pair.first), name) == 0
+    assert found_at(pair, pair.first, name) == [1]
+
+
+@WAYS
+def test_a_read_only_server_is_left_out(pair: Pair, both: str, name: str, way: Callable[[str, str], int]) -> None:
+    pair.set_first(DEMOTE, read_only=True)
+    assert way(both, name) == 0
+    assert found_at(pair, pair.second, name) == [1]
+
+
+@WAYS
+def test_a_silent_server_is_left_out_within_the_timeout_of_a_connection(
+    pair: Pair, name: str, way: Callable[[str, str], int]
+) -> None:
+    # Without a limit on the server's first message, PyMySQL would wait for it as long as for a statement: an hour.
+    waits = {"read_timeout": "3600"} if pair.kind != "postgresql" and way is enqueued else {}
+    with stopped(pair.first):
+        assert way(at(pair, pair.first, pair.second, **waits), name) == 0
+    assert found_at(pair, pair.second, name) == [1]
+
+
+def test_statements_wait_as_long_as_on_one_address(pair: Pair, both: str) -> None:
+    with QueueDB(pair.url(pair.first)) as one, QueueDB(both) as db:
+        limits = set()
+        for database in (one.database, db.database):
+            with database.connections.one() as connection:
+                limits.add(getattr(connection.connection.driver_connection, "_read_timeout", None))
+    assert len(limits) == 1
+
+
+def test_a_read_only_server_is_left_for_the_next_and_counted_once(
+    pair: Pair, both: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with QueueDB(both) as db:
+        queue = db.queue(name)
+        held = [db.database.connections.take() for _ in range(4)]
+        for connection in held:
+            db.database.connections.put_back(connection)
+        queue.enqueue("job", "before")
+        pair.set_first(DEMOTE, read_only=True)
+        with caplog.at_level(logging.WARNING, "queue_db.database"):
+            for number in range(4):
+                queue.enqueue("job", number)
+        assert db.counters.failovers == 1
+        # It stays there when the first one takes changes again.
+        pair.set_first(PROMOTE, read_only=False)
+        db.database.engine.dispose()
+        queue.enqueue("job", 4)
+    (line,) = [record.message for record in caplog.records if "no longer" in record.message]
+    assert str(address_of(pair.first)) in line
+    assert str(address_of(pair.second)) in line
+    assert "app-Pw1" not in caplog.text
+    assert sorted(map(str, found_at(pair, pair.second, name))) == ["0", "1", "2", "3", "4"]
+
+
+def test_threads_that_lose_their_server_at_once_count_one_failover(pair: Pair, name: str) -> None:
+    with Proxy.before(pair.first.url()) as proxy, QueueDB(at(pair, Address("127.0.0.1", str(proxy.port)), pair.second)) as db:
+        queue = db.queue(name)
+        ready = threading.Barrier(6)
+
+        def work() -> None:
+            queue.stats()
+            ready.wait(PATIENCE)
+            ready.wait(PATIENCE)
+            queue.enqueue("job", 1, unique_key=f"{threading.get_ident()}", on_duplicate="skip")
+
+        threads = [threading.Thread(target=work) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        ready.wait(PATIENCE)
+        proxy.refuse()
+        proxy.cut()
+        ready.wait(PATIENCE)
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert db.counters.failovers == 1
+    assert found_at(pair, pair.second, name) == [1] * 5
+
+
+def test_a_worker_goes_on_with_the_next_server_when_its_own_is_killed(pair: Pair, name: str) -> None:
+    done: dict[str, threading.Event] = {kind: threading.Event() for kind in ("before", "after")}
+    try:
+        with QueueDB(at(pair, pair.second, pair.first)) as db, QueueDB(pair.url(pair.first)) as other:
+            worker = Worker(db, name)
+
+            @worker.handles(None)
+            def work(job: LeasedJob) -> None:
+                done[job.kind].set()
+
+            with worker:
+                db.queue(name).enqueue("before")
+                assert done["before"].wait(PATIENCE)
+                pair.second.kill()
+                other.queue(name).enqueue("after")
+                assert done["after"].wait(PATIENCE)
+            assert other.queue(name).stats().running == 0
+            assert db.counters.failovers == 1
+    finally:
+        pair.second.start()
+        QueueDB(over_tls(pair.url(pair.second))).close()  # as after its first start
+
+
+def test_all_nodes_in_turn(pair: Pair, name: str) -> None:
+    with QueueDB(at(pair, pair.first, pair.second, nodes="all")) as db:
+        held = [db.database.connections.take() for _ in range(4)]
+        asks = "SELECT inet_server_port()" if pair.kind == "postgresql" else "SELECT @@port"
+        ports = [str(one.connection.exec_driver_sql(asks).scalar()) for one in held]
+        for connection in held:
+            db.database.connections.put_back(connection)
+    assert ports.count(address_of(pair.first).port) == ports.count(address_of(pair.second).port) == 2
+
+
+def test_an_observer_asks_for_a_server_that_is_read_only(pair: Pair, both: str, name: str) -> None:
+    pair.set_first(DEMOTE, read_only=True)
+    url = at(pair, pair.second, pair.first, target_session_attrs="read-only")
+    with QueueDB(url) as db, pytest.raises(TransientStorageError, match=r"read.only"):
+        db.queue(name).enqueue("job")
+    pair.set_first(PROMOTE, read_only=False)
+    with pytest.raises(TransientStorageError, match="it is not read-only; .*it is not read-only"):
+        QueueDB(at(pair, pair.second, pair.first, target_session_attrs="read-only"))
+    assert enqueued(at(pair, pair.second, pair.first, target_session_attrs="prefer-standby"), name) == 0
+
+
+@WAYS
+def test_the_error_names_each_address_and_its_reason(pair: Pair, name: str, way: Callable[[str, str], int]) -> None:
+    pair.set_first(DEMOTE, read_only=True)
+    with pytest.raises(TransientStorageError) as refused:
+        way(at(pair, NOWHERE, pair.first), name)
+    text = str(refused.value)
+    assert f"{address_of(pair.first)}: it is read-only" in text
+    assert "127.0.0.1:1: " in text
+    assert "onnect" in text
+    assert "app-Pw1" not in text
+    assert "\n" not in text
+    assert refused.value.server_away
+
+
+@WAYS
+def test_a_wrong_password_is_no_outage(pair: Pair, name: str, way: Callable[[str, str], int]) -> None:
+    wrong = parsed(over_tls(at(pair, pair.first))).set(password="wrong-Pw2")
+    with pytest.raises(PermanentStorageError) as refused:
+        way(placed(wrong, [address_of(pair.first), NOWHERE]).render_as_string(hide_password=False), name)
+    assert "wrong-Pw2" not in str(refused.value)
+
+
+def test_spark_and_the_comparison_follow_too(pair: Pair, name: str) -> None:
+    url = at(pair, NOWHERE, pair.first)
+    with target_of(url).open() as db:
+        db.queue(name).enqueue("job", 1)
+    with autocommitting(url) as engine, engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    assert found_at(pair, pair.first, name) == [1]
