@@ -91,7 +91,8 @@ def _start(cluster: Cluster, *numbers: int) -> None:
         # As a service manager: a node that joins ends if the node that gives it the data has lost its cluster meanwhile.
         for _ in range(STARTS):
             with contextlib.suppress(ServerFailed):
-                return cluster.start(number)
+                cluster.start(number)
+                return
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(start, numbers))
