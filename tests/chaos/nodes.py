@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -108,10 +109,11 @@ def _isolate(cluster: Cluster, number: int, value: str) -> None:
 
 
 def without_a_claim(operations: Sequence[Operation], began: float, ended: float) -> float:
-    """The longest time between two claims that won a job, of those times that overlap a fault."""
+    """The longest time from the begin of a fault, or a claim that won a job during it, to the next such claim."""
     # A node that cannot commit still says of an empty queue that it is empty.
-    moments = sorted(one.returned for one in operations if one.ok and one.name in CLAIMS and len(one.result) > 1)
-    return max((after - before for before, after in pairwise(moments) if after > began and before < ended), default=0.0)
+    won = sorted(one.returned for one in operations if one.ok and one.name in CLAIMS and len(one.result) > 1)
+    moments = [began, *(moment for moment in won if moment > began)]
+    return max((after - before for before, after in pairwise(moments) if before < ended), default=math.inf)
 
 
 def catch_up(urls: Sequence[str]) -> None:

@@ -128,7 +128,7 @@ def make(
     number = max(1, round(seconds / (5 if cluster else 1.5))) if faults is None else faults
     drawn = [_fault(rng, rng.choices(kinds, [WEIGHTS.get(one, 1.0) for one in kinds])[0], clients, lease) for _ in range(number)]
     if cluster and private:
-        drawn += [Fault(at, NODES[seed % len(NODES)], str(rng.randrange(3)), 0.0) for at in (0.15, 0.6)]
+        drawn += [Fault(at, NODES[seed % len(NODES)], str(rng.randrange(3)), 0.0) for at in (0.2, 0.65)]
     return Plan(seed, kind, seconds, operations, lease, clients, sorted(drawn, key=lambda fault: fault.at))
 
 

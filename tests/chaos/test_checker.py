@@ -256,5 +256,6 @@ def test_how_long_nobody_could_claim() -> None:
     claims.append(Operation("p", 0, "claim", {}, 7.0, "ok", 7.0, [None]))  # nothing was there
     assert nodes.without_a_claim(claims, began=4.5, ended=12.0) == 19.0
     assert nodes.without_a_claim(claims, began=4.5, ended=10.0) == 6.0
-    assert nodes.without_a_claim(claims, began=4.5, ended=4.6) == 1.0
-    assert nodes.without_a_claim([], began=0.0, ended=1.0) == 0.0
+    assert nodes.without_a_claim(claims, began=4.5, ended=4.6) == 0.5
+    assert nodes.without_a_claim(claims, began=0.0, ended=0.5) == 1.0
+    assert nodes.without_a_claim(claims, began=40.0, ended=41.0) == math.inf
