@@ -4,6 +4,8 @@ python -m tests.chaos --kinds sqlite postgresql mysql mariadb --seconds 30 --rou
     100 rounds on each, six at a time, each on a private server that it may kill.
 python -m tests.chaos --kinds postgresql --seed 7
     The round of seed 7 again: the same clients, operations and faults; how they meet differs.
+python -m tests.chaos --kinds galera --rounds 48
+    Clients of three nodes, which are killed, silent, cut off and restarted; how long nobody could claim, for each of these faults.
 python -m tests.chaos --url postgresql://… --seconds 60
     On a server of yours, in a database of its own for each round; its process stays alive.
 python -m tests.chaos --check FOLDER
