@@ -31,6 +31,7 @@ import contextlib
 import json
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,7 @@ class Row:
 def main() -> int:
     """Run the command line; return the exit status."""
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers are removed at a normal exit
     if options.check is not None:
         return _check(options.check)
     if options.parallel > 1:
