@@ -44,7 +44,7 @@ CREW = {"producer": 2, "consumer": 2, "worker": 1, "overtaken": 1, "publisher": 
 #: Of a file, where one writes at a time.
 CREW_OF_A_FILE = CREW | {"publisher": 1, "cursor": 1, "spans": 1}
 #: Of a cluster: one on each node, where they meet.
-CREW_OF_A_CLUSTER = CREW | {"producer": 3, "consumer": 3, "cursor": 1, "spans": 1}
+CREW_OF_A_CLUSTER = CREW | {"producer": 3, "consumer": 3}
 
 
 @dataclass(frozen=True)
