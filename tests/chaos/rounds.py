@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -274,10 +275,12 @@ class Round:
                 time.sleep(0.1)
 
     def _wait_until_drained(self, db: QueueDB) -> None:
-        limit = time.monotonic() + PATIENCE
+        least, limit = math.inf, 0.0
         while left := _left(db):
+            if sum(left.values()) < least:
+                least, limit = sum(left.values()), time.monotonic() + PATIENCE
             if time.monotonic() > limit:
-                self.final.stuck.append(f"{PATIENCE:.0f} s after the last fault are left: {left}")
+                self.final.stuck.append(f"in {PATIENCE:.0f} s nothing of these was done: {left}")
                 return
             self._revive()
             time.sleep(0.1)
