@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db import QueueDB, QueueDBError, StorageError
@@ -37,7 +38,8 @@ class Order:
     name: str
     role: str
     seed: int
-    url: str
+    #: Of the database, on each node.
+    urls: list[str]
     folder: str
     lease: float
     skew: float
@@ -45,6 +47,12 @@ class Order:
     #: Mean seconds between two operations.
     pause: float
     broken: str = ""
+
+    @property
+    def url(self) -> str:
+        """That with the addresses of all nodes."""
+        addresses = [f"{url.host}:{url.port}" for url in map(make_url, self.urls)]
+        return self.urls[0].replace(addresses[0], ",".join(addresses))
 
 
 @dataclass
@@ -61,7 +69,9 @@ class Client:
 
     def __post_init__(self) -> None:
         self.log = LogWriter(Path(self.order.folder), self.order.name)
-        self.engine = ledger.engine_of(self.order.url)
+        self.engine = ledger.engine_of(self.order.urls[0])
+        if len(self.order.urls) > 1:
+            ledger.take_any(self.engine, self.order.urls)
 
     @property
     def name(self) -> str:
@@ -110,7 +120,8 @@ class Client:
             self._armed = False
             outcome, strange = judge(error)
             more = {"strange": "".join(traceback.format_exception(error))} if strange else {}
-            self.log.end(number, outcome, error=f"{type(error).__name__}: {error}"[:300], **more)
+            code = getattr(error, "sqlstate", None) or next(iter(getattr(getattr(error, "orig", None), "args", ())), None)
+            self.log.end(number, outcome, error=f"{type(error).__name__}{f' {code}' if code else ''}: {error}"[:300], **more)
             if not isinstance(error, Exception | KeyboardInterrupt):
                 raise
             return None

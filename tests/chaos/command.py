@@ -4,6 +4,8 @@ python -m tests.chaos --kinds sqlite postgresql mysql mariadb --seconds 30 --rou
     100 rounds on each, six at a time, each on a private server that it may kill.
 python -m tests.chaos --kinds postgresql --seed 7
     The round of seed 7 again: the same clients, operations and faults; how they meet differs.
+python -m tests.chaos --kinds galera --rounds 48
+    Clients of three nodes, which are killed, silent, cut off and restarted; how long nobody could claim, for each of these faults.
 python -m tests.chaos --url postgresql://… --seconds 60
     On a server of yours, in a database of its own for each round; its process stays alive.
 python -m tests.chaos --check FOLDER
@@ -29,6 +31,7 @@ import contextlib
 import json
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +40,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 
 from sqlalchemy import make_url
 
@@ -47,6 +51,8 @@ from tests.chaos.log import read_log
 from tests.chaos.rounds import FINAL, Result, Round, check
 from tests.databases import FILES, KINDS
 from tests.servers import Server, provide
+from tests.servers.cluster import Cluster
+from tests.servers.clusters import CLUSTERS
 
 #: Few enough connections for a crowd to take all of them. A commit is written to the system before it is acknowledged: it survives
 #: the end of the server, but nobody waits for the disk.
@@ -57,6 +63,8 @@ SERVER_OPTIONS = {
 }
 #: Rounds that one process runs on one server, when several run at the same time.
 AT_ONCE = 5
+#: What rounds run on.
+ALL = (*KINDS, *plans.CLUSTERS)
 
 
 @dataclass
@@ -70,6 +78,9 @@ class Row:
     jobs: int
     seconds: float
     faults: dict[str, int]
+    #: The errors of operations, by their classes.
+    errors: dict[str, int]
+    without_a_claim: list[float]
     violations: list[str] = field(default_factory=list)
 
     @classmethod
@@ -84,6 +95,8 @@ class Row:
             result.jobs,
             round(result.seconds, 1),
             dict(Counter(fault.kind for fault in result.struck)),
+            dict(Counter(one.error.partition(":")[0] for one in result.operations if one.error)),
+            [round(seconds, 2) for seconds in result.without_a_claim],
             violations,
         )
 
@@ -91,6 +104,7 @@ class Row:
 def main() -> int:
     """Run the command line; return the exit status."""
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers are removed at a normal exit
     if options.check is not None:
         return _check(options.check)
     if options.parallel > 1:
@@ -98,9 +112,9 @@ def main() -> int:
     else:
         rows = [row for kind, url in _databases(options) for row in _rounds(options, kind, url)]
     if options.report is not None:
-        options.report.write_text(table(rows))
+        options.report.write_text(report(rows))
     if len(rows) > 1 and options.results is None:
-        print(f"\n{table(rows)}")
+        print(f"\n{report(rows)}")
     return 1 if any(row.violations for row in rows) else 0
 
 
@@ -108,9 +122,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--kinds", nargs="+", default=[], choices=KINDS, metavar="KIND", help=f"private databases: {', '.join(KINDS)}"
-    )
+    parser.add_argument("--kinds", nargs="+", default=[], choices=ALL, metavar="KIND", help=f"private databases: {', '.join(ALL)}")
     parser.add_argument("--url", action="append", default=[], help="a server for tests; several times: several")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long clients work and faults strike (30)")
     parser.add_argument("--operations", type=int, help="operations of each producer, in place of --seconds")
@@ -164,29 +176,34 @@ def _rounds(options: argparse.Namespace, kind: str, url: str) -> list[Row]:
 
 
 @contextlib.contextmanager
-def _server(kind: str, url: str) -> Iterator[Server | None]:
+def _server(kind: str, url: str) -> Iterator[Server | Cluster | None]:
     """The server of the rounds; None: the database is a file."""
     if kind in FILES:
         yield None
         return
-    server = Server(kind, "--url", make_url(url)) if url else provide(kind, options=SERVER_OPTIONS[kind], durable=False)
+    server: Server | Cluster
+    if kind in plans.CLUSTERS:
+        server = CLUSTERS[kind]()
+    else:
+        server = Server(kind, "--url", make_url(url)) if url else provide(kind, options=SERVER_OPTIONS[kind], durable=False)
     try:
         yield server
     finally:
         server.remove()
 
 
-def play(plan: plans.Plan, server: Server | None, broken: str = "", keep: Path | None = None) -> Result:
+def play(plan: plans.Plan, server: Server | Cluster | None, broken: str = "", keep: Path | None = None) -> Result:
     """Play a round in a database of its own, and print what came of it."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{plan.kind}-{plan.seed}-", dir=keep))
-    url = f"sqlite:///{folder}/queue.db" if server is None else server.create_database()
+    found = f"sqlite:///{folder}/queue.db" if server is None else server.create_database()
+    urls = [found] if isinstance(found, str) else found
     try:
-        result = Round(plan, url, server, folder, broken).run()
+        result = Round(plan, urls, server, folder, broken).run()
     finally:
         if server is not None:
-            server.drop_database(url)
+            (server.nodes[0] if isinstance(server, Cluster) else server).drop_database(urls[0])
     print(result, flush=True)
     if result.violations:
         print("\n".join(f"  {violation}" for violation in result.violations[:10]), f"\n  the log is in {folder}", flush=True)
@@ -224,9 +241,37 @@ def _in_parallel(options: argparse.Namespace) -> list[Row]:
 # --- the report -----------------------------------------------------------------------------------------------------
 
 
+def report(rows: list[Row]) -> str:
+    """What came of the rounds, in Markdown."""
+    return "\n".join([table(rows), *([matrix(rows)] if any(row.without_a_claim for row in rows) else [])])
+
+
+def matrix(rows: list[Row]) -> str:
+    """The rounds with each fault of nodes."""
+    lines = [
+        "| fault | rounds | faults | operations | in doubt | jobs | violations | s without a claim, p50 | max | errors |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for fault in plans.NODES:
+        if some := [row for row in rows if fault in row.faults]:
+            without = [seconds for row in some for seconds in row.without_a_claim]
+            sums = [sum(getattr(row, name) for row in some) for name in ("operations", "unknown", "jobs")]
+            numbers = [f"{number:,}" for number in (len(some), len(without), *sums)]
+            wrong, errors = Counter(name for row in some for name in row.violations), Counter[str]()
+            for row in some:
+                errors.update(row.errors)
+            cells = [fault, *numbers, _counted(wrong), f"{median(without):.1f}", f"{max(without):.1f}", _counted(errors)]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _counted(numbers: Counter[str]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in numbers.most_common()) or "none"
+
+
 def table(rows: list[Row]) -> str:
     """The rounds of each database, in Markdown."""
-    kinds = sorted({row.kind for row in rows}, key=KINDS.index)
+    kinds = sorted({row.kind for row in rows}, key=ALL.index)
     lines = [
         "| database | rounds | operations | in doubt | jobs | faults | violations |",
         "|---|---|---|---|---|---|---|",
@@ -235,9 +280,8 @@ def table(rows: list[Row]) -> str:
         some = [row for row in rows if row.kind == kind]
         numbers = [sum(getattr(row, name) for row in some) for name in ("operations", "unknown", "jobs")]
         faults: Counter[str] = sum((Counter(row.faults) for row in some), Counter())
-        each = ", ".join(f"{name} {number:,}" for name, number in faults.most_common())
         wrong = Counter(name for row in some for name in row.violations)
         found = ", ".join(f"{name} in {number}" for name, number in wrong.items()) or "none"
-        cells = [kind, f"{len(some):,}", *(f"{number:,}" for number in numbers), f"{faults.total():,}: {each}", found]
+        cells = [kind, f"{len(some):,}", *(f"{number:,}" for number in numbers), f"{faults.total():,}: {_counted(faults)}", found]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

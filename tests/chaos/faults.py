@@ -7,14 +7,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import Engine, NullPool, create_engine, text
+from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from tests.chaos import nodes
 from tests.chaos.plan import Fault
-from tests.servers import Server
+from tests.servers import Server, ServerFailed
+from tests.servers.cluster import Cluster
 from tests.servers.proxy import Proxy
 
 #: Seconds by which a slow network delays each message.
@@ -41,13 +43,19 @@ class Victims(Protocol):
 class Faults:
     """Strikes the clients, the network and the server of one round."""
 
-    def __init__(self, url: str, server: Server | None, proxy: Proxy | None, victims: Victims) -> None:
+    def __init__(self, url: str, server: Server | Cluster | None, proxies: Sequence[Proxy], victims: Victims) -> None:
         self._url = url
         self._server = server
-        self._proxy = proxy
+        self._proxies = proxies
         self._victims = victims
         self._threads: list[threading.Thread] = []
-        self._kind = "mysql" if server is not None and server.kind == "mariadb" else server.kind if server is not None else "sqlite"
+        backend = make_url(url).get_backend_name()
+        self._kind = "mysql" if backend == "mariadb" else backend
+        #: Fault of nodes, its begin and its end, of those that are over.
+        self.of_nodes: list[tuple[str, float, float]] = []
+        #: What did not end as it should.
+        self.failed: list[str] = []
+        self._one_at_a_time = threading.Lock()
 
     def join(self) -> None:
         """Wait for the end of those that end by themselves."""
@@ -56,20 +64,34 @@ class Faults:
 
     def strike(self, fault: Fault) -> End | None:
         """Begin a fault; return what ends it, None if it has no end."""
+        if fault.kind in nodes.FAULTS:
+            return self._apart(self._nodes, fault)
         if fault.target:
             return self._client(fault)
         if fault.kind in {"session", "crowd", "lock"}:
             # It waits for the server, which may be away.
-            self._threads.append(threading.Thread(target=self._quietly, args=(fault,), daemon=True))
-            self._threads[-1].start()
-            return None
+            return self._apart(self._quietly, fault)
         if fault.kind == "server":
-            assert self._server is not None
+            assert isinstance(self._server, Server)
             self._server.kill()
             time.sleep(fault.seconds)
             self._server.start()
             return None
         return self._network(fault)
+
+    def _apart(self, strike: Callable[[Fault], None], fault: Fault) -> None:
+        self._threads.append(threading.Thread(target=strike, args=(fault,), daemon=True))
+        self._threads[-1].start()
+
+    def _nodes(self, fault: Fault) -> None:
+        assert isinstance(self._server, Cluster)
+        with self._one_at_a_time:
+            began = time.monotonic()
+            try:
+                nodes.strike(self._server, fault.kind, int(fault.target))
+            except ServerFailed as error:
+                self.failed.append(f"{fault.kind}: {error}")
+            self.of_nodes.append((fault.kind, began, time.monotonic()))
 
     def _client(self, fault: Fault) -> End | None:
         pid = self._victims.pid(fault.target)
@@ -84,25 +106,26 @@ class Faults:
         return (lambda: send(signal.SIGCONT)) if fault.kind == "stop" else None
 
     def _network(self, fault: Fault) -> End | None:
-        proxy = self._proxy
-        assert proxy is not None
-        match fault.kind:
-            case "cut":
-                proxy.cut()
-                return None
-            case "after commit":
-                proxy.swallow("COMMIT")
-                return None
-            case "before commit":
-                proxy.drop("COMMIT")
-                return None
-            case "latency":
-                proxy.delay = LATENCY
-            case "silence":
-                proxy.silence()
-            case "refuse":
-                proxy.refuse()
-        return proxy.forward
+        for proxy in self._proxies:
+            match fault.kind:
+                case "cut":
+                    proxy.cut()
+                case "after commit":
+                    proxy.swallow("COMMIT")
+                case "before commit":
+                    proxy.drop("COMMIT")
+                case "latency":
+                    proxy.delay = LATENCY
+                case "silence":
+                    proxy.silence()
+                case "refuse":
+                    proxy.refuse()
+        return self.forward if fault.kind in {"latency", "silence", "refuse"} else None
+
+    def forward(self) -> None:
+        """End what strikes the network."""
+        for proxy in self._proxies:
+            proxy.forward()
 
     def _quietly(self, fault: Fault) -> None:
         with contextlib.suppress(SQLAlchemyError):

@@ -10,6 +10,7 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from tests.chaos import nodes
 from tests.databases import FILES
 
 #: Faults of every database; with the kind of client that each of them hits ("": any).
@@ -27,7 +28,10 @@ SERVED = {
 }
 #: Only of a server that the round may kill.
 PRIVATE = {"server": ""}
-KINDS = (*EVERYWHERE, *SERVED, *PRIVATE)
+#: Of a cluster. Each round has one of these, twice; the next seed the next.
+NODES = tuple(nodes.FAULTS)
+CLUSTERS = ("galera",)
+KINDS = (*EVERYWHERE, *SERVED, *PRIVATE, *NODES)
 
 #: How often each is drawn, against 1.
 WEIGHTS = {"kill": 4.0, "stop": 3.0, "interrupt": 3.0, "before commit": 2.0, "after commit": 2.0, "session": 2.0, "server": 0.7}
@@ -39,6 +43,8 @@ INTERRUPTED = frozenset({"producer", "consumer", "publisher", "reader", "cursor"
 CREW = {"producer": 2, "consumer": 2, "worker": 1, "overtaken": 1, "publisher": 2, "reader": 1, "cursor": 2, "spans": 2}
 #: Of a file, where one writes at a time.
 CREW_OF_A_FILE = CREW | {"publisher": 1, "cursor": 1, "spans": 1}
+#: Of a cluster: one on each node, where they meet.
+CREW_OF_A_CLUSTER = CREW | {"producer": 3, "consumer": 3}
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Fault:
     #: When: the part of the round that is over, 0 to 1.
     at: float
     kind: str
-    #: The client that it hits; empty: all that it concerns.
+    #: The client that it hits, or the number of the first node; empty: all that it concerns.
     target: str
     #: How long it lasts.
     seconds: float
@@ -108,18 +114,21 @@ def make(
     :param private: the round has a server of its own, which may be killed.
     """
     rng = random.Random(f"{seed}")
-    served = kind not in FILES
+    served, cluster = kind not in FILES, kind in CLUSTERS
     lease = round(rng.uniform(1.0, 2.0), 1)
+    crew = CREW_OF_A_CLUSTER if cluster else CREW if served else CREW_OF_A_FILE
     clients = [
         ClientPlan(
             f"{role}-{number}", role, served and (number % 2 == 1 or rng.random() < 0.4), rng.choice([0.0, 0.0, 3600.0, -3600.0])
         )
-        for role, size in (CREW if served else CREW_OF_A_FILE).items()
+        for role, size in crew.items()
         for number in range(size)
     ]
-    kinds = [*EVERYWHERE, *(SERVED if served else {}), *(PRIVATE if served and private else {})]
-    number = max(1, round(seconds / 1.5)) if faults is None else faults
+    kinds = [*EVERYWHERE, *(SERVED if served else {}), *(PRIVATE if served and private and not cluster else {})]
+    number = max(1, round(seconds / (5 if cluster else 1.5))) if faults is None else faults
     drawn = [_fault(rng, rng.choices(kinds, [WEIGHTS.get(one, 1.0) for one in kinds])[0], clients, lease) for _ in range(number)]
+    if cluster and private:
+        drawn += [Fault(at, NODES[seed % len(NODES)], str(rng.randrange(3)), 0.0) for at in (0.2, 0.65)]
     return Plan(seed, kind, seconds, operations, lease, clients, sorted(drawn, key=lambda fault: fault.at))
 
 

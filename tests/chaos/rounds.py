@@ -6,10 +6,12 @@ import contextlib
 import heapq
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -17,7 +19,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from queue_db import QueueDB, StorageError
-from tests.chaos import clients, feeds, jobs, ledger
+from tests.chaos import clients, feeds, jobs, ledger, nodes
 from tests.chaos.checker import Checker, Final, Violation
 from tests.chaos.client import Order
 from tests.chaos.faults import End, Faults
@@ -25,6 +27,7 @@ from tests.chaos.feed_checker import FeedChecker
 from tests.chaos.log import SUFFIX, Operation, read_log
 from tests.chaos.plan import ClientPlan, Fault, Plan
 from tests.servers import Server
+from tests.servers.cluster import Cluster
 from tests.servers.proxy import Proxy
 
 #: Seconds in which clients must end, and all jobs be done, when the faults are over.
@@ -50,6 +53,8 @@ class Result:
     operations: list[Operation] = field(default_factory=list)
     struck: list[Fault] = field(default_factory=list)
     seconds: float = 0.0
+    #: Seconds in which nobody could claim, at each fault of nodes.
+    without_a_claim: list[float] = field(default_factory=list)
 
     @property
     def jobs(self) -> int:
@@ -59,7 +64,9 @@ class Result:
         unknown = sum(one.status == "unknown" for one in self.operations)
         verdict = "held" if not self.violations else f"VIOLATED: {', '.join(sorted({one.check for one in self.violations}))}"
         numbers = f"{len(self.operations)} operations ({unknown} in doubt), {self.jobs} jobs, {len(self.struck)} faults"
-        return f"{self.plan.kind} seed {self.plan.seed}: {numbers}, {self.seconds:.0f} s: {verdict}"
+        gaps = ", ".join(f"{seconds:.1f} s" for seconds in self.without_a_claim)
+        without = f", nobody claimed for {gaps}" if gaps else ""
+        return f"{self.plan.kind} seed {self.plan.seed}: {numbers}, {self.seconds:.0f} s{without}: {verdict}"
 
 
 def check(operations: list[Operation], final: Final) -> list[Violation]:
@@ -70,21 +77,21 @@ def check(operations: list[Operation], final: Final) -> list[Violation]:
 class Round:
     """A round at work.
 
-    :param url: an empty database.
-    :param server: its server, if it may be killed.
+    :param urls: an empty database, on each node.
+    :param server: its server or cluster.
     :param folder: for the log.
     :param broken: the guarantee that is taken away; empty: none.
     """
 
-    def __init__(self, plan: Plan, url: str, server: Server | None, folder: Path, broken: str = "") -> None:
+    def __init__(self, plan: Plan, urls: Sequence[str], server: Server | Cluster | None, folder: Path, broken: str = "") -> None:
         self.plan = plan
-        self.url = url
+        self.urls = urls
         self.folder = folder
         self.broken = broken
         self.final = Final()
         self.struck: list[Fault] = []
-        self._proxy = Proxy.before(url) if server is not None else None
-        self._faults = Faults(url, server, self._proxy, self)
+        self._proxies = [Proxy.before(url) for url in urls] if server is not None else []
+        self._faults = Faults(urls[0], server, self._proxies, self)
         self._processes: dict[str, BaseProcess] = {}
         self._plans = {client.name: client for client in plan.clients}
         self._ends: list[tuple[float, int, End]] = []
@@ -99,7 +106,9 @@ class Round:
     def run(self) -> Result:
         """Run the round and check it."""
         began = time.monotonic()
-        with contextlib.closing(self._proxy) if self._proxy else contextlib.nullcontext():
+        with contextlib.ExitStack() as closing:
+            for proxy in self._proxies:
+                closing.enter_context(proxy)
             self._prepare()
             try:
                 self._begin()
@@ -116,26 +125,33 @@ class Round:
         (self.folder / "plan").write_text(f"{self.plan}\n")
         (self.folder / "faults").write_text("\n".join(self._log))
         (self.folder / FINAL).write_text(json.dumps(asdict(self.final)))
-        return Result(self.plan, violations, operations, self.struck, time.monotonic() - began)
+        without = [nodes.without_a_claim(operations, *moments) for _, *moments in self._faults.of_nodes]
+        return Result(self.plan, violations, operations, self.struck, time.monotonic() - began, without)
 
     def _prepare(self) -> None:
-        engine = ledger.engine_of(self.url)
+        engine = ledger.engine_of(self.urls[0])
         ledger.LEDGER.create(engine)
         engine.dispose()
-        with QueueDB(self.url) as db:
+        with QueueDB(self.urls[0]) as db:
             db.migrate()
             feeds.prepare(db)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        if len(self.urls) > 1:
+            nodes.catch_up(self.urls)
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
     def _start(self, name: str) -> None:
         client = self._plans[name]
-        url = self._proxy.url(self.url) if self._proxy and client.proxied else self.url
+        urls = [proxy.url(url) for proxy, url in zip(self._proxies, self.urls, strict=True)] if client.proxied else self.urls
+        first = int(name.partition("-")[2] or 0) % len(urls)
         order = Order(
             name,
             client.role,
             self.plan.seed,
-            url,
+            [*urls[first:], *urls[:first]],
             str(self.folder),
             self.plan.lease,
             client.skew,
@@ -230,9 +246,9 @@ class Round:
     def _heal(self) -> None:
         while self._ends:
             heapq.heappop(self._ends)[2]()
-        if self._proxy is not None:
-            self._proxy.forward()
+        self._faults.forward()
         self._faults.join()
+        self.final.stuck += self._faults.failed
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -241,15 +257,17 @@ class Round:
         self._plans["drainer"] = ClientPlan("drainer", "drainer", proxied=False, skew=0.0)
         self._start("drainer")
         with self._opened() as db:
+            self._catch_up()
             self._wait_until_drained(db)
             self._end([name for name in self._plans if self._processes[name].exitcode != 0])
+            self._catch_up()
             self._look(db)
 
     def _opened(self) -> QueueDB:
         limit = time.monotonic() + PATIENCE
         while True:
             try:
-                return QueueDB(self.url)
+                return QueueDB(self.urls[0])
             except StorageError:
                 # Sessions that were killed with their clients are still there.
                 if time.monotonic() > limit:
@@ -257,10 +275,12 @@ class Round:
                 time.sleep(0.1)
 
     def _wait_until_drained(self, db: QueueDB) -> None:
-        limit = time.monotonic() + PATIENCE
+        least, limit = math.inf, 0.0
         while left := _left(db):
+            if sum(left.values()) < least:
+                least, limit = sum(left.values()), time.monotonic() + PATIENCE
             if time.monotonic() > limit:
-                self.final.stuck.append(f"{PATIENCE:.0f} s after the last fault are left: {left}")
+                self.final.stuck.append(f"in {PATIENCE:.0f} s nothing of these was done: {left}")
                 return
             self._revive()
             time.sleep(0.1)
@@ -272,7 +292,7 @@ class Round:
             for row in connection.execute(select(tables.jobs.c.queue, tables.jobs.c.payload)):
                 self.final.live.append((row.queue, decode(row.payload)))
             self.final.dead += [decode(text) for text in connection.execute(select(tables.dead.c.payload)).scalars()]
-            rows = connection.execute(select(ledger.LEDGER.c.what, ledger.LEDGER.c.mark).order_by(ledger.LEDGER.c.id))
+            rows = connection.execute(select(ledger.LEDGER.c.what, ledger.LEDGER.c.mark).order_by(ledger.LEDGER.c.at))
             self.final.ledger += [(row.what, row.mark) for row in rows]
         for name in feeds.FEEDS:
             page = db.feed(name).read(limit=10_000)

@@ -27,7 +27,7 @@ FAULTS = [
 
 def play(plan: Plan, url: str, folder: Path, broken: str = "") -> Result:
     server = None if plan.kind in FILES else server_of(plan.kind)
-    return Round(plan, url, server, folder, broken).run()
+    return Round(plan, [url], server, folder, broken).run()
 
 
 #: Some of a plan's clients, and all that it needs to notice a missing fence.

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.chaos import nodes
 from tests.chaos.checker import Final
 from tests.chaos.log import Operation
 from tests.chaos.rounds import check
@@ -248,3 +249,13 @@ def test_a_broken_promise_is_noticed(change: Callable[[History], None], noticed:
     history = kept()
     change(history)
     assert noticed in history.found()
+
+
+def test_how_long_nobody_could_claim() -> None:
+    claims = [Operation("p", 0, "claim", {}, moment, "ok", moment, [None, []]) for moment in (1.0, 4.0, 5.0, 11.0, 30.0)]
+    claims.append(Operation("p", 0, "claim", {}, 7.0, "ok", 7.0, [None]))  # nothing was there
+    assert nodes.without_a_claim(claims, began=4.5, ended=12.0) == 19.0
+    assert nodes.without_a_claim(claims, began=4.5, ended=10.0) == 6.0
+    assert nodes.without_a_claim(claims, began=4.5, ended=4.6) == 0.5
+    assert nodes.without_a_claim(claims, began=0.0, ended=0.5) == 1.0
+    assert nodes.without_a_claim(claims, began=40.0, ended=41.0) == math.inf

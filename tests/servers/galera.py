@@ -80,6 +80,7 @@ class _Node(MariaDB):
                     f"evs.inactive_timeout=PT{2 * SILENCE}S",
                 ]
             ),
+            "--loose-plugin-wsrep-provider=OFF",  # its options are one variable, as before 11.8, which can isolate a node
             "--binlog-format=ROW",
             "--innodb-autoinc-lock-mode=2",
         ]

@@ -1,0 +1,127 @@
+"""The nodes of a cluster: the faults that strike them, and how long nobody could claim meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pymysql
+from sqlalchemy import make_url, text
+
+from tests.chaos import ledger
+from tests.chaos.log import Operation
+from tests.servers import ServerFailed
+from tests.servers.cluster import Cluster
+
+#: Seconds of a silence or partition: the others have noticed it for some seconds.
+AWAY = 8.0
+#: Starts of a node that fails at first.
+STARTS = 3
+#: Operations whose result shows that somebody has won a job.
+CLAIMS = frozenset({"claim", "complete_and_claim", "begin"})
+
+
+def kill(cluster: Cluster, *numbers: int) -> None:
+    """End nodes by SIGKILL; after two seconds they come back, at once."""
+    for number in numbers:
+        cluster.kill(number)
+    time.sleep(2.0)
+    _start(cluster, *numbers)
+
+
+def pause(cluster: Cluster, *numbers: int) -> None:
+    """Stop nodes (SIGSTOP), and let them go on."""
+    cluster.pause(*numbers)
+    time.sleep(AWAY)
+    cluster.resume(*numbers)
+
+
+def isolate(cluster: Cluster, *numbers: int) -> None:
+    """Cut nodes off from all others; clients still reach them."""
+    for number in numbers:
+        _isolate(cluster, number, "1")
+    time.sleep(AWAY)
+    for number in numbers:
+        _isolate(cluster, number, "0")
+
+
+def restart(cluster: Cluster, *numbers: int) -> None:
+    """Restart one node after the other."""
+    for number in numbers:
+        cluster.nodes[number].stop()
+        _start(cluster, number)
+        cluster.wait()
+
+
+def shrink(cluster: Cluster, *numbers: int) -> None:
+    """Stop one node after the other, and start them again together."""
+    for number in numbers:
+        cluster.nodes[number].stop()
+        time.sleep(2.0)
+    _start(cluster, *numbers)
+
+
+#: Fault → what it does, and to how many nodes of three.
+FAULTS: dict[str, tuple[Callable[..., None], int]] = {
+    "one killed": (kill, 1),
+    "two killed": (kill, 2),
+    "one silent": (pause, 1),
+    "two silent": (pause, 2),
+    "one cut off": (isolate, 1),
+    "each alone": (isolate, 3),
+    "rolling restart": (restart, 3),
+    "3, 2, 1, 3 nodes": (shrink, 2),
+}
+
+
+def strike(cluster: Cluster, kind: str, first: int) -> None:
+    """Play a fault from this node on, and return when all nodes are back."""
+    play, size = FAULTS[kind]
+    play(cluster, *((first + number) % len(cluster.nodes) for number in range(size)))
+    cluster.wait()
+
+
+def _start(cluster: Cluster, *numbers: int) -> None:
+    """Start nodes at the same time: two that were killed wait for each other."""
+
+    def start(number: int) -> None:
+        # As a service manager: a node that joins ends if the node that gives it the data has lost its cluster meanwhile.
+        for _ in range(STARTS):
+            with contextlib.suppress(ServerFailed):
+                cluster.start(number)
+                return
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(start, numbers))
+
+
+def _isolate(cluster: Cluster, number: int, value: str) -> None:
+    url = make_url(cluster.nodes[number].url())
+    # Not by SQLAlchemy: a node that is alone refuses what that asks at first.
+    with pymysql.connect(
+        host=url.host, port=url.port or 0, user=url.username, password=str(url.password), autocommit=None
+    ) as connection:
+        connection.cursor().execute(f"SET GLOBAL wsrep_provider_options = 'gmcast.isolate={value}'")
+
+
+def without_a_claim(operations: Sequence[Operation], began: float, ended: float) -> float:
+    """The longest time from the begin of a fault, or a claim that won a job during it, to the next such claim."""
+    # A node that cannot commit still says of an empty queue that it is empty.
+    won = sorted(one.returned for one in operations if one.ok and one.name in CLAIMS and len(one.result) > 1)
+    moments = [began, *(moment for moment in won if moment > began)]
+    return max((after - before for before, after in pairwise(moments) if before < ended), default=math.inf)
+
+
+def catch_up(urls: Sequence[str]) -> None:
+    """Return when each node has applied all that was committed on the others."""
+    for url in urls:
+        engine = ledger.engine_of(url)
+        with engine.connect() as connection:
+            connection.execute(text("SET SESSION wsrep_sync_wait = 1"))
+            connection.execute(text("SELECT 1"))
+            connection.invalidate()
+        engine.dispose()
