@@ -46,11 +46,12 @@ examples:
   python -m benchmarks spans --help       consumers of a shared cursor
   python -m benchmarks routes --help      a publish to a topic
   python -m benchmarks service --help     jobs over HTTP
+  python -m benchmarks simulate --help    many workers and nodes, simulated
 """
 
 
 # Modules that are programs of their own.
-_OTHERS = ("spark", "worker", "spans", "routes", "service")
+_OTHERS = ("spark", "worker", "spans", "routes", "service", "simulate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

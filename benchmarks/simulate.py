@@ -1,0 +1,413 @@
+"""Simulate workers that race for jobs: ``python -m benchmarks simulate``.
+
+``--measure`` records what calls cost on real servers, ``--validate`` compares the simulation with real workers, ``--curves`` prints
+and draws what it says for more workers, nodes and distance than one machine has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from sqlalchemy import delete, make_url
+
+from benchmarks.lab import Lab, Pools, lab_at
+from benchmarks.running import say
+from benchmarks.simulation import MEASURED, Costs, Outcome, Setting, Simulation
+from queue_db import Adaptive, LeasedJob, Optimistic, SkipLocked, Strategy
+from queue_db.compare.contestant import Target, WorkerContext
+from queue_db.compare.dialects import Laboratory
+from queue_db.compare.engines import autocommitting
+from queue_db.compare.machine import server_clock
+from queue_db.compare.product import Product
+from queue_db.compare.results import Run
+from queue_db.compare.worker_pool import Assignment, WorkerPool
+from queue_db.dialects import dialect_for
+from queue_db.dialects.claim_sql import candidates
+from queue_db.dialects.transactions import Sender
+from queue_db.model import ClaimRequest, ClaimResult
+from queue_db.store import lease
+from queue_db.store.base import Transaction
+
+_LEASE = 86_400.0
+
+# Calls are measured in blocks. Other programs slow some: the quickest blocks count, and their quickest calls.
+_BLOCKS, _BLOCK, _KEPT = 20, 100, 3
+
+# As many quantiles of the durations are kept.
+_QUANTILES = 10
+
+# The place of the wide window whose read is measured beside that of the first place.
+_WIDE = 64
+
+
+# --- measure ----------------------------------------------------------------------------------------------------------
+
+
+class _Reader(Optimistic):
+    """Reads one place of a window, and takes nothing."""
+
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
+        start = self.window - 1
+        window = lease.CandidateWindow(lease.Order.SLICE, read=start + 1, start=start) if start else lease.HEAD
+        text, parameters = lease._asked(tx, request, window)  # noqa: SLF001 - a read of the same candidates that a claim reads
+        tx.fetch(text.made(candidates), parameters)
+        return ClaimResult(request.queue, request.limit)
+
+
+def _processor(server: psutil.Process) -> float:
+    """The processor time of the threads of a server's processes that run, seconds; finer than that of ``server_clock``."""
+    total = 0
+    for process in (server, *server.children(recursive=True)):
+        for task in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+            with suppress(OSError):
+                total += int(task.read_text().split()[0])
+    return total / 1e9
+
+
+def _server(url: str) -> psutil.Process:
+    """The topmost process of the server."""
+    with autocommitting(url) as engine, engine.connect() as connection:
+        pid = Laboratory.of(dialect_for(engine.dialect.name)).process(connection)
+        server = psutil.Process(pid)
+        while (parent := server.parent()) is not None and parent.name() == server.name():
+            server = parent
+    return server
+
+
+def _timed(call: Callable[[], object], server: psutil.Process) -> dict[str, Any]:
+    """What calls cost, microseconds."""
+    blocks = []
+    for _ in range(_BLOCKS):
+        walls = []
+        theirs, ours = _processor(server), time.process_time()
+        for _ in range(_BLOCK):
+            began = time.perf_counter()
+            call()
+            walls.append(time.perf_counter() - began)
+        blocks.append((sum(walls), (time.process_time() - ours) / _BLOCK, (_processor(server) - theirs) / _BLOCK, walls))
+    kept = sorted(blocks)[:_KEPT]
+    client, own = (statistics.median(block[place] for block in kept) for place in (1, 2))
+    walls = sorted(wall for block in kept for wall in block[3])[: len(kept) * _BLOCK // 4]
+    mean = statistics.mean(walls)
+    spread = [walls[int((number + 0.5) / _QUANTILES * len(walls))] / mean for number in range(_QUANTILES)]
+    micros = {"client": client * 1e6, "server": own * 1e6, "wait": max(0.0, mean - client - own) * 1e6}
+    return {name: round(one, 1) for name, one in micros.items()} | {"spread": [round(one, 2) for one in spread]}
+
+
+def measure(url: str, *others: str) -> dict[str, Any]:
+    """What calls cost on a server, or on the first node of a cluster, that one worker uses."""
+    with lab_at(url, repeat=1, scale=1.0, pools=Pools()) as lab, lab.tables("jobs") as (db,):
+        server = _server(lab.target.url)
+        queue = db.queue("measured")
+        queue.enqueue_many([("job", 0)] * (2 * _BLOCKS * _BLOCK + 2 * _WIDE))
+        claimed: list[LeasedJob] = []
+
+        def claim() -> None:
+            claimed.extend(queue.claim(1, _LEASE))
+
+        calls, apply, elsewhere = {}, 0.0, [*map(_server, others)]
+        rows: list[tuple[str, Strategy, Callable[[], object]]] = [
+            ("read", _Reader(1), lambda: queue.claim(1)),
+            ("wide", _Reader(_WIDE), lambda: queue.claim(1)),
+            ("claim", Optimistic(1), claim),
+            ("skip_locked", SkipLocked(), claim),
+            ("complete", SkipLocked(), lambda: queue.complete_many([claimed.pop()])),
+        ]
+        for name, strategy, call in rows:
+            db.core.strategy = strategy
+            before = sum(map(_processor, elsewhere))
+            calls[name] = _timed(call, server)
+            if name == "claim" and others:
+                apply = (sum(map(_processor, elsewhere)) - before) / len(others) / (_BLOCKS * _BLOCK)
+            say(f"{name}: {calls[name]}")
+        place = max(0.0, (calls.pop("wide")["server"] - calls["read"]["server"]) / (_WIDE - 1))
+        trips = 1 if db.store.dialect.deletes_on_claim else 2
+    return {
+        "server": lab.bench.server,
+        "round_trips": trips,
+        "place": round(place, 2),
+        "apply": round(apply * 1e6, 1),
+        "calls": calls,
+    }
+
+
+# --- validate ---------------------------------------------------------------------------------------------------------
+
+
+def _optimistic(window: int, _: int = 0, *, rng: random.Random | None = None) -> Strategy:
+    return Optimistic(window, rng=rng or random.Random())
+
+
+def _adaptive(_: int = 0, *, rng: random.Random | None = None) -> Strategy:
+    return Adaptive(rng=rng or random.Random())
+
+
+def _skip_locked(_: int = 0, *, rng: random.Random | None = None) -> Strategy:
+    return SkipLocked()
+
+
+#: By name: functions that make a strategy, for a number of workers or from a random number generator.
+STRATEGIES: dict[str, Callable[..., Strategy]] = {
+    "optimistic(10)": partial(_optimistic, 10),
+    "optimistic(64)": partial(_optimistic, 64),
+    "adaptive": _adaptive,
+    "skip_locked": _skip_locked,
+}
+
+
+@contextmanager
+def _far(trip: float) -> Iterator[None]:
+    """Let statements of this process arrive and be answered half of ``trip`` seconds later each."""
+    kept = Sender.fetch, Sender.execute
+
+    def late(send: Callable[..., Any]) -> Callable[..., Any]:
+        def sent(*arguments: Any) -> Any:
+            time.sleep(trip / 2)
+            try:
+                return send(*arguments)
+            finally:
+                time.sleep(trip / 2)
+
+        return sent
+
+    Sender.fetch, Sender.execute = map(late, kept) if trip else kept  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Sender.fetch, Sender.execute = kept  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class _Placed(Product):
+    """A row whose workers take the nodes in turns, and are far from them. Its tables stay for the next run."""
+
+    urls: tuple[str, ...] = ()
+    trip: float = 0.0
+
+    def tear_down(self, target: Target) -> None:
+        with self._open(target) as db, db.database.begin() as connection:
+            connection.execute(delete(db.store.tables.jobs))
+
+    def work(self, target: Target, context: WorkerContext) -> None:
+        here, there = make_url(target.url), make_url(self.urls[context.number % len(self.urls)])
+        url = here.set(host=there.host, port=there.port).render_as_string(hide_password=False)
+        start, cycle = context.start, Setting(1, trip=self.trip).cycle
+
+        def begin() -> float:
+            when = start()
+            time.sleep(random.random() * cycle)
+            return when
+
+        context.start = begin
+        with _far(self.trip):
+            super().work(replace(target, url=url), context)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Workers to compare."""
+
+    strategy: str
+    workers: int
+    nodes: int = 1
+    trip: float = 0.0
+    think: float = 0.0
+
+    def jobs(self) -> int:
+        """How many jobs they have."""
+        return max(120, 15 * self.workers)
+
+
+def _clock(urls: Sequence[str]) -> Callable[[], float]:
+    """A clock of the processor time of all servers, with that of processes that have ended."""
+    clocks = []
+    for url in urls:
+        with autocommitting(url) as engine:
+            clocks.append(server_clock(engine, dialect_for(engine.dialect.name)))
+    return lambda: sum((clock and clock()) or 0.0 for clock in clocks)
+
+
+def real(lab: Lab, pool: WorkerPool, point: Point, urls: Sequence[str], clock: Callable[[], float]) -> tuple[Run, float]:
+    """Let real workers do the jobs; return also how much of the machine's processor time they and the servers had."""
+    row = _Placed("simulated", "", STRATEGIES[point.strategy], urls=tuple(urls[: point.nodes]), trip=point.trip)
+    target, jobs = replace(lab.target, workers=point.workers), point.jobs()
+    row.set_up(target, jobs)
+    try:
+        before: list[float] = []
+        assignment = Assignment(row, target, point.think, 0.0, verify=False)
+        history = pool.run(assignment, jobs, limit=120.0, before=lambda: before.append(clock()))
+        own = clock() - before[0]
+    finally:
+        row.tear_down(target)
+    run = Run.of(history, client_cpu=history.total("cpu"), server_cpu=own)
+    return run, (own + history.total("cpu")) / run.seconds / (psutil.cpu_count() or 1)
+
+
+def simulated(costs: Costs, point: Point, seed: int, **more: Any) -> Outcome:
+    """Simulate them, on one machine."""
+    setting = Setting(
+        workers=point.workers, nodes=point.nodes, shared=True, trip=point.trip, think=point.think, backlog=point.jobs(), **more
+    )
+    make = STRATEGIES[point.strategy]
+    return Simulation(setting, costs, lambda rng: make(rng=rng), seed).run(point.jobs())
+
+
+def validate(name: str, urls: Sequence[str], points: Sequence[Point], repeat: int) -> Iterator[str]:
+    """Lines of a table: measured and simulated, medians of ``repeat`` turns. Smaller pools come first."""
+    costs, clock = Costs.measured(name), _clock(urls)
+    with lab_at(urls[0], repeat=repeat, scale=1.0, pools=Pools()) as lab:
+        for workers in sorted({point.workers for point in points}):
+            runs: dict[Point, list[tuple[Run, float]]] = {point: [] for point in points if point.workers == workers}
+            with WorkerPool(workers, start_limit=600.0) as pool:
+                for _ in range(repeat):
+                    for point, found in runs.items():
+                        found.append(real(lab, pool, point, urls, clock))
+                        run, part = found[-1]
+                        say(f"{point}: {run.rate:.0f} jobs/s, {run.miss_ratio:.1%} missed, {part:.2f} of the machine, {run.faults}")
+            yield from (_line(name, costs, point, found) for point, found in runs.items())
+
+
+def _line(name: str, costs: Costs, point: Point, found: Sequence[tuple[Run, float]]) -> str:
+    """A measured point beside the simulated one. Workers without a delay take all of the machine that others leave."""
+    part = statistics.median(part for _, part in found)
+    own = [simulated(costs, point, seed, speed=1.0 if point.trip else part) for seed in range(5)]
+    rates = [statistics.median(one.rate for one in side) for side in ([run for run, _ in found], own)]
+    missed = [statistics.median(one.miss_ratio for one in side) for side in ([run for run, _ in found], own)]
+    return (
+        f"| {name} {point.nodes} | {point.trip * 1e3:g} | {point.strategy} | {point.workers} | {part:.2f} | {rates[0]:.0f} | "
+        f"{rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {missed[0]:.1%} | {missed[1]:.1%} |"
+    )
+
+
+# --- curves -----------------------------------------------------------------------------------------------------------
+
+#: What the curves suppose of every node: cores, a disk, and how far the workers and the other nodes are (a round trip).
+_CORES, _FLUSH, _NEAR = 8, 0.0005, 0.0005
+
+_WORKERS = (10, 30, 100, 300, 1000, 3000, 10_000)
+_NODES = (1, 2, 3, 5, 7, 9)
+_TRIPS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
+
+#: By title: servers, settings and the label of their axis.
+_SWEEPS: tuple[tuple[str, str, str, dict[float, Setting]], ...] = tuple(
+    (title, name, axis, {at: Setting(cores=_CORES, flush=_FLUSH, **how) for at, how in found.items()})
+    for title, name, axis, found in (
+        *(
+            (title, title.lower(), "workers", {n: {"workers": n, "trip": _NEAR} for n in _WORKERS})
+            for title in ("PostgreSQL", "MariaDB")
+        ),
+        (
+            "Galera, 300 workers",
+            "galera",
+            "nodes",
+            {n: {"workers": 300, "nodes": n, "trip": _NEAR, "between": _NEAR} for n in _NODES},
+        ),
+        (
+            "Galera, 3 nodes, 300 workers",
+            "galera",
+            "ms between any two machines",
+            {trip * 1e3: {"workers": 300, "nodes": 3, "trip": trip, "between": trip} for trip in _TRIPS},
+        ),
+    )
+)
+
+
+def curve(name: str, setting: Setting, strategy: str) -> Outcome:
+    """Simulate workers that never wait for work, after they have found their windows."""
+    make, jobs = STRATEGIES[strategy], max(2500, 4 * setting.workers)
+    return Simulation(setting, Costs.measured(name), lambda rng: make(rng=rng)).run(jobs, warm_up=jobs)
+
+
+def waiting(name: str, setting: Setting, strategy: str, rate: float) -> Outcome:
+    """Simulate arrivals."""
+    make = STRATEGIES[strategy]
+    jobs = 3000
+    return Simulation(replace(setting, rate=rate), Costs.measured(name), lambda rng: make(rng=rng)).run(jobs, warm_up=jobs)
+
+
+def curves(picture: Path) -> Iterator[str]:
+    """Lines of tables of all curves, which are drawn into ``picture``."""
+    figure = Figure(figsize=(9, 7.5), layout="constrained")
+    axes = figure.subplots(2, len(_SWEEPS), sharey="row")
+    for column, (title, name, axis, settings) in enumerate(_SWEEPS):
+        yield f"\n| {title}: {axis} | " + " | ".join(STRATEGIES) + " |\n|---|" + "---|" * len(STRATEGIES)
+        found = {strategy: {at: curve(name, setting, strategy) for at, setting in settings.items()} for strategy in STRATEGIES}
+        for at in settings:
+            yield f"| {at:g} | " + " | ".join(_cell(found[strategy][at]) for strategy in STRATEGIES) + " |"
+        for strategy, outcomes in found.items():
+            axes[0][column].plot([*outcomes], [one.rate for one in outcomes.values()], marker=".", label=strategy)
+            axes[1][column].plot([*outcomes], [100 * one.miss_ratio for one in outcomes.values()], marker=".", label=strategy)
+        for row, label in enumerate(("jobs a second", "candidates missed, %")):
+            axes[row][column].set(xscale="linear" if axis == "nodes" else "log", xlabel=axis, ylim=(0, None))
+            axes[row][0].set_ylabel(label)
+        axes[0][column].set_title(title, fontsize=9)
+    axes[0][0].legend(fontsize=8)
+    with rc_context({"svg.hashsalt": "queue_db", "svg.fonttype": "none"}):
+        figure.savefig(picture, metadata={"Date": None})
+
+
+def _cell(one: Outcome) -> str:
+    window = f", W {one.window:.0f}" if one.window and one.window not in (10, 64) else ""
+    return f"{one.rate:,.0f}/s, {one.miss_ratio:.0%}{window}"
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks simulate", description=__doc__)
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    named = "NAME=URL[,URL…]"
+    kinds.add_argument("--measure", type=_named, metavar=named, help=f"record what calls cost, in {MEASURED.name}")
+    kinds.add_argument("--validate", type=_named, metavar=named, help="compare with real workers, on 1 node, 2 nodes …")
+    kinds.add_argument("--curves", type=Path, metavar="FILE", help="print what is simulated, and draw it into this SVG")
+    parser.add_argument("--workers", default="2,4,8,16,32,64", metavar="N,…", help="of a validation (default 2,4,8,16,32,64)")
+    parser.add_argument("--trip", type=float, default=200.0, metavar="MS", help="how far the workers are (default 200 ms)")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each point of a validation (default 3)")
+    asked = parser.parse_args(arguments)
+    if asked.measure:
+        name, urls = asked.measure
+        measured = json.loads(MEASURED.read_text()) | {name: measure(*urls)}
+        MEASURED.write_text(json.dumps(measured, indent=1) + "\n")
+        return 0
+    lines = curves(asked.curves) if asked.curves else _validation(asked)
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _validation(asked: argparse.Namespace) -> Iterator[str]:
+    name, urls = asked.validate
+    points = [
+        Point(strategy, int(workers), nodes, asked.trip / 1e3)
+        for workers in asked.workers.split(",")
+        for nodes in range(1, len(urls) + 1)
+        for strategy in STRATEGIES
+    ]
+    yield "| server, nodes | ms | strategy | workers | share | jobs/s | simulated | ÷ | missed | simulated |\n|" + "---|" * 10
+    yield from validate(name, urls, points, asked.repeat)
+
+
+def _named(text: str) -> tuple[str, list[str]]:
+    name, _, urls = text.partition("=")
+    return name, urls.split(",")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
