@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -26,35 +27,55 @@ def balance(urls: list[str]) -> str:
     return "UPDATE balance SET amount = amount + 1 WHERE id = 1"
 
 
+@dataclass
+class Rival:
+    """Another node changes the row of a transaction right before the statement with this number."""
+
+    change: Callable[[], object]
+    number: int
+    sent: int = 0
+    won: bool = False
+
+    def before(self, _: Connection, __: Any, statement: str, *___: Any) -> None:
+        self.sent += 1
+        # MySQL forgets a conflict at the next SAVEPOINT: it begins a new transaction there without a word.
+        if self.sent == self.number and not statement.startswith("SAVEPOINT"):
+            self.won = True
+            self.change()
+
+
+def _error_of(verb: Callable[[], object]) -> StorageError | None:
+    try:
+        verb()
+    except StorageError as error:
+        return error
+    return None
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_error_of_a_verb_whose_transaction_loses_at_any_statement_is_the_conflict(
     urls: list[str], name: str, balance: str, verb: str
 ) -> None:
+    def change() -> None:
+        run(urls[1], balance)
+        catch_up(urls[0])
+
     engine = create_engine(urls[0], isolation_level="READ COMMITTED")
+    conflicts = number = 0
     with QueueDB(urls[0]) as db:
-        losses = at = sent = 0
-        while sent >= at:  # else the last call had no such statement
-            at, sent, lost = at + 1, 0, False
+        while True:
+            number += 1
+            rival = Rival(change, number)
             with engine.connect() as connection, connection.begin() as transaction:
                 connection.execute(text(balance))
-
-                def lose(_: Connection, __: Any, statement: str, *___: Any) -> None:
-                    nonlocal sent, lost
-                    sent += 1
-                    # MySQL forgets a conflict at the next SAVEPOINT: it begins a new transaction there without a word.
-                    if sent == at and not statement.startswith("SAVEPOINT"):
-                        lost = True
-                        run(urls[1], balance)
-                        catch_up(urls[0])
-
-                event.listen(connection, "before_cursor_execute", lose)
-                try:
-                    VERBS[verb](db, name, at, connection)
-                    assert not lost, sent
-                except StorageError as error:
-                    assert db.database.dialect.errors.is_collision(error), (sent, error)
-                event.remove(connection, "before_cursor_execute", lose)
+                event.listen(connection, "before_cursor_execute", rival.before)
+                error = _error_of(lambda using=connection, number=number: VERBS[verb](db, name, number, using))
+                event.remove(connection, "before_cursor_execute", rival.before)
                 transaction.rollback()
-            losses += lost
+            assert (error is not None) == rival.won
+            assert error is None or db.database.dialect.errors.is_collision(error), (number, error)
+            conflicts += rival.won
+            if rival.sent < number:
+                break  # the verb has no such statement
     engine.dispose()
-    assert losses >= 3
+    assert conflicts >= 3

@@ -44,6 +44,7 @@ def test_a_conflict_with_another_node_is_run_again(number: int, words: str) -> N
         (1047, "WSREP has not yet prepared node for application use"),
         (1180, "Error while appending streaming replication fragment(provider status: Not connected to Primary Component)"),
         (1180, 'Got error 107 "Transport endpoint is not connected" during COMMIT'),
+        (3100, "Error on observer while running replication hook 'before_commit'."),
     ],
 )
 def test_a_node_without_its_cluster_is_away_and_its_connections_are_dropped(number: int, words: str) -> None:
@@ -52,7 +53,7 @@ def test_a_node_without_its_cluster_is_away_and_its_connections_are_dropped(numb
     assert isinstance(translated, TransientStorageError)
     assert translated.server_away
     assert MYSQL.code(error) in MYSQL.read_only
-    assert (MYSQL.code(error) in MYSQL.in_doubt) is (number == 1180)
+    assert (MYSQL.code(error) in MYSQL.in_doubt) is (number in {1180, 3100})
 
 
 def test_a_full_disk_at_commit_stays_permanent() -> None:

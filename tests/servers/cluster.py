@@ -1,10 +1,10 @@
 """What the clusters of the tests have in common: several nodes of one database on loopback.
 
-    cluster = Galera()
-    urls = cluster.create_database()     # of one database, on each node
-    cluster.pause(1, 2); cluster.resume(1, 2)
-    cluster.kill(0); cluster.start(0); cluster.wait()
-    cluster.remove()                     # or at the end of the process
+cluster = Galera()
+urls = cluster.create_database()     # of one database, on each node
+cluster.pause(1, 2); cluster.resume(1, 2)
+cluster.kill(0); cluster.start(0); cluster.wait()
+cluster.remove()                     # or at the end of the process
 """
 
 import os
@@ -82,8 +82,9 @@ class Cluster(ABC):
                 self._join(number)
         self.wait()
 
+    @abstractmethod
     def _join(self, number: int) -> None:
-        """Let a node that runs become a member, if it does not by itself."""
+        """Let a node that runs become a member."""
 
     def wait(self, *numbers: int, size: int | None = None) -> None:
         """Wait until these nodes, or all, see ``size`` ready nodes, or all; 0: until they are not ready themselves.

@@ -109,7 +109,7 @@ class _Node(MariaDB):
 class Galera(Cluster):
     """A cluster; every node takes changes.
 
-    :param release: of MariaDB, one of ``SUITES``; None: that of the environment variable QUEUE_DB_TEST_GALERA_RELEASE, or the newest.
+    :param release: of MariaDB, one of ``SUITES``; None: that of QUEUE_DB_TEST_GALERA_RELEASE in the environment, or the newest.
     """
 
     def __init__(self, release: str | None = None, size: int = 3) -> None:
@@ -120,6 +120,9 @@ class Galera(Cluster):
         tree = unpacked(suite, "galera", PACKAGES)
         ports = [free_port() for _ in range(size)]
         super().__init__(lambda number: _Node(suite, tree, ports, number), size)
+
+    def _join(self, number: int) -> None:
+        """It has joined already: before that it does not answer."""
 
     def _size(self, number: int) -> int:
         node = self.nodes[number]
