@@ -19,7 +19,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.server import Role
+from queue_db.dialects.nodes import Role
 from queue_db.errors import ConfigurationError, PermanentStorageError, TransientStorageError
 
 log = logging.getLogger("queue_db.database")
@@ -103,14 +103,19 @@ def placed(url: URL, addresses: list[Address]) -> URL:
 
 
 def several(url: URL) -> list[Address]:
-    """The addresses of a URL that has several; otherwise an empty list."""
+    """The addresses of a URL that has several; otherwise an empty list.
+
+    :raises ConfigurationError: they cannot be read.
+    """
     hosts, ports = (url.query.get(name, "") for name in ("host", "port"))
     if not isinstance(hosts, str):
         return [_address(text) for text in hosts]
     if "," not in hosts:
         return []
     names, numbers = hosts.split(","), ports.split(",") if isinstance(ports, str) else list(ports)
-    return [Address(*pair) for pair in zip(names, numbers if len(numbers) == len(names) else numbers[:1] * len(names), strict=True)]
+    if len(numbers) not in (1, len(names)):
+        raise ConfigurationError("port= in the database URL must have one port, or as many ports as addresses")
+    return [Address(*pair) for pair in zip(names, numbers if len(numbers) > 1 else numbers * len(names), strict=True)]
 
 
 def option(url: URL, name: str, default: str) -> str:
@@ -142,7 +147,7 @@ def completed(url: URL, port: int | None) -> URL:
 def shown(url: URL) -> str:
     """The URL as text with ``***`` in place of its password, with its addresses where people write them."""
     addresses = several(url)
-    if not addresses:
+    if not addresses or any("/" in address.host for address in addresses):  # folders of sockets
         return url.render_as_string(hide_password=True)
     text = url.difference_update_query(["host", "port"]).render_as_string(hide_password=True)
     return re.sub("://(?:[^@/?]*@)?", lambda found: found[0] + ",".join(map(str, addresses)), text, count=1)
@@ -191,7 +196,7 @@ class Addresses:
             try:
                 driver = self._reach(address, sql, record, arguments, options)
                 try:
-                    against = _AGAINST[wish](self._dialect.server.role(driver))
+                    against = _AGAINST[wish](self._dialect.server.nodes.role(driver))
                 except BaseException:
                     driver.close()
                     raise
@@ -242,13 +247,14 @@ class Addresses:
         named = "timeout" if "timeout" in theirs else "connect_timeout"
         # What the URL says holds for each address, as in libpq.
         seconds = float(theirs[named]) if named in self._given else max(_LEAST, _PATIENCE // len(self._all))
-        return self._dialect.server.connect_within(int(seconds), named, connect, sql, theirs)
+        return self._dialect.server.nodes.connect_within(int(seconds), named, connect, sql, theirs)
 
     def _judged(self, error: Exception, sql: SQLAlchemyDialect) -> tuple[bool, str | None, str]:
         """Whether the next address is tried after this error, its code, and its text in one line."""
         if isinstance(error, sql.loaded_dbapi.Error):
             wrapped = DBAPIError.instance(None, None, error, sql.loaded_dbapi.Error, dialect=sql)
             translated = self._dialect.errors.translate(cast("DBAPIError", wrapped), "connect")
+            translated.place = ""
             return not isinstance(translated, PermanentStorageError), translated.sqlstate, str(translated)
         return True, "08001", str(error) or type(error).__name__
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -15,7 +14,8 @@ from sqlalchemy.exc import DBAPIError
 
 from queue_db.dialects import raw_cursor
 from queue_db.dialects.error_codes import ErrorCodes
-from queue_db.dialects.server import GONE_AFTER, Role, Server, limit_waits
+from queue_db.dialects.nodes import MySQLNodes, Nodes
+from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
 
@@ -80,6 +80,7 @@ class MySQLServer(Server):
     """Makes engines at READ COMMITTED with a limit on every wait."""
 
     schemas_are_databases: ClassVar[bool] = True
+    nodes: ClassVar[Nodes] = MySQLNodes()
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # PyMySQL has no read timeout by default and would wait forever for a stopped server.
@@ -108,32 +109,6 @@ class MySQLServer(Server):
         if "read_timeout" in _LACKING.get(engine.dialect.driver, ()):
             event.listen(engine, "connect", limit_waits)
         return engine
-
-    def connect_within(
-        self, seconds: int, named: str, connect: Callable[[dict[str, Any]], Any], sql: SQLAlchemyDialect, options: dict[str, Any]
-    ) -> Any:
-        # The timeouts of these drivers end with the connection of the socket, before the server's first message.
-        if sql.is_async:
-            module = getattr(sql.loaded_dbapi, sql.driver)
-
-            async def made(*arguments: Any, **given: Any) -> Any:
-                return await asyncio.wait_for(module.connect(*arguments, **given), seconds)
-
-            return connect(options | {named: seconds, "async_creator_fn": made})
-        if sql.driver != "pymysql":
-            return connect(options | {named: seconds})
-        driver = connect(options | {named: seconds, "read_timeout": seconds})
-        driver._read_timeout = options.get("read_timeout")  # noqa: SLF001 - a dialect knows the driver
-        return driver
-
-    def role(self, driver: Any) -> Role:
-        # A node of Galera without its cluster, or that has not yet its data, answers with error 1047. A member that has left its
-        # group, or that is not yet in it, is read-only.
-        with driver.cursor() as cursor:
-            cursor.execute("SELECT @@global.read_only")
-            (value,) = cursor.fetchone()
-        read_only = str(value) not in ("0", "OFF")
-        return Role(read_only, read_only)
 
     def is_idle(self, driver: Any) -> bool:
         # Drivers for asyncio have a method for the status. Drivers that use the C library do not show the status and count as idle.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, event, func, select
 from sqlalchemy.exc import DBAPIError
@@ -11,7 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from queue_db.dialects import pgbouncer, raw_cursor, server_probe
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
-from queue_db.dialects.server import GONE_AFTER, Role, Server, limit_waits
+from queue_db.dialects.nodes import Nodes, PostgreSQLNodes
+from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
 
@@ -61,6 +62,8 @@ ERRORS = ErrorCodes(
 class PostgreSQLServer(Server):
     """Makes engines at READ COMMITTED that notice a broken network within seconds."""
 
+    nodes: ClassVar[Nodes] = PostgreSQLNodes()
+
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self._pooler = pgbouncer.PoolerDetection(dialect)
@@ -102,13 +105,6 @@ class PostgreSQLServer(Server):
             event.listen(engine, "do_connect", pgbouncer.refuse_pooler)
             event.listen(engine, "connect", limit_waits)
         return engine
-
-    def role(self, driver: Any) -> Role:
-        with driver.cursor() as cursor:
-            cursor.execute("SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'")
-            found = Role(*cursor.fetchone())
-        driver.rollback()
-        return found
 
     def is_idle(self, driver: Any) -> bool:
         status = getattr(driver, "get_transaction_status", None)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 from queue_db.dialects.listening import Listener, LoopListener
+from queue_db.dialects.nodes import Nodes
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Capability
 
@@ -51,18 +51,13 @@ class Product:
     capabilities: frozenset[Capability]
 
 
-class Role(NamedTuple):
-    """What a server of several says of itself."""
-
-    standby: bool
-    read_only: bool
-
-
 class Server:
     """The server or file of one :class:`~queue_db.dialects.base.Dialect`. Each member has a default."""
 
     #: Whether the ``schema`` of a table is a database of the server. If so, a connection to any of its databases reaches the table.
     schemas_are_databases: ClassVar[bool] = False
+    #: How several servers of one database are reached.
+    nodes: ClassVar[Nodes] = Nodes()
     #: Whether the database is in memory, so that it ends with its connection. Known after :meth:`prepare`.
     in_memory: bool = False
 
@@ -86,22 +81,6 @@ class Server:
         :param made_here: the library has made the engine. Otherwise the engine is the caller's, and its settings must not change.
         """
         return engine
-
-    def connect_within(
-        self, seconds: int, named: str, connect: Callable[[dict[str, Any]], Any], sql: SQLAlchemyDialect, options: dict[str, Any]
-    ) -> Any:
-        """Connect to one of several servers, within so many seconds also if it accepts the connection and says nothing.
-
-        :param named: the driver's name for its timeout.
-        """
-        return connect(options | {named: seconds})
-
-    def role(self, driver: Any) -> Role:
-        """What the server of a new connection says of itself. Called only if there are several servers.
-
-        :raises Exception: the driver's, if the server takes no statements.
-        """
-        raise NotImplementedError
 
     def is_down(self, engine: Engine) -> bool:
         """Whether no server accepts connections now; called after an error without a code. Default: unknown (False)."""

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import make_url
+from typer.testing import CliRunner
 
 from queue_db import LeasedJob, PermanentStorageError, QueueDB, TransientStorageError
 from queue_db.aio import AsyncQueueDB
+from queue_db.cli.app import app
 from queue_db.compare.engines import autocommitting
 from queue_db.database.addresses import Address, parsed, placed
 from queue_db.spark.target import target_of
@@ -241,6 +243,15 @@ def test_a_wrong_password_is_no_outage(pair: Pair, name: str, way: Callable[[str
     with pytest.raises(PermanentStorageError) as refused:
         way(placed(wrong, [address_of(pair.first), NOWHERE]).render_as_string(hide_password=False), name)
     assert "wrong-Pw2" not in str(refused.value)
+
+
+def test_a_command_takes_the_addresses(pair: Pair, name: str) -> None:
+    url = at(pair, NOWHERE, pair.first)
+    assert CliRunner().invoke(app, ["enqueue", name, "job", "1", "--url", url]).exit_code == 0
+    report = CliRunner().invoke(app, ["doctor", "--url", url])
+    assert f"127.0.0.1:1,{address_of(pair.first)}" in report.output
+    assert "app-Pw1" not in report.output
+    assert found_at(pair, pair.first, name) == [1]
 
 
 def test_spark_and_the_comparison_follow_too(pair: Pair, name: str) -> None:

@@ -73,8 +73,36 @@ def test_mysqls_own_driver():
         ("mariadb://[::1]/d", None, "jdbc:mysql://[::1]:3306/d?permitMysqlScheme=true"),
     ],
 )
-def test_addresses(url, driver, address):
+def test_one_address(url, driver, address):
     assert jdbc_options(url, driver=driver).url == jdbc_options(make_url(url), driver=driver).url == address
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "address", "properties"),
+    [
+        (
+            "postgresql://a:1,[::1]/d",
+            None,
+            "jdbc:postgresql://a:1,[::1]:5432/d",
+            {"targetServerType": "primary", "loadBalanceHosts": "false"},
+        ),
+        (
+            "postgresql://a,b/d?target_session_attrs=prefer-standby&nodes=all",
+            None,
+            "jdbc:postgresql://a:5432,b:5432/d",
+            {"targetServerType": "preferSecondary", "loadBalanceHosts": "true"},
+        ),
+        ("mariadb://a,b:7/d", None, "jdbc:mysql:sequential://a:3306,b:7/d?permitMysqlScheme=true", {}),
+        ("mariadb://a,b/d?nodes=all", None, "jdbc:mysql:loadbalance://a:3306,b:3306/d?permitMysqlScheme=true", {}),
+        ("mysql://a,b/d", MYSQL, "jdbc:mysql://a:3306,b:3306/d", {"failOverReadOnly": "false"}),
+        ("mysql://a,b/d?nodes=all", MYSQL, "jdbc:mysql:loadbalance://a:3306,b:3306/d", {"failOverReadOnly": "false"}),
+    ],
+)
+def test_several_addresses(url, driver, address, properties):
+    jdbc = jdbc_options(url, driver=driver)
+    assert jdbc.url == address
+    one = jdbc_options(f"{url.partition(':')[0]}://h/d", driver=driver).properties
+    assert jdbc.properties == one | properties
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
