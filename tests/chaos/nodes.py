@@ -19,6 +19,8 @@ from tests.servers.cluster import Cluster
 
 #: Seconds of a silence or partition: the others have noticed it for some seconds.
 AWAY = 8.0
+#: Seconds in which all nodes must be back.
+WHOLE_AGAIN = 120.0
 #: Starts of a node that fails at first.
 STARTS = 3
 #: Operations whose result shows that somebody has won a job.
@@ -82,7 +84,19 @@ def strike(cluster: Cluster, kind: str, first: int) -> None:
     """Play a fault from this node on, and return when all nodes are back."""
     play, size = FAULTS[kind]
     play(cluster, *((first + number) % len(cluster.nodes) for number in range(size)))
+    limit = time.monotonic() + WHOLE_AGAIN
+    while any(cluster.size(number) < len(cluster.nodes) for number in range(len(cluster.nodes))) and time.monotonic() < limit:
+        _start(cluster, *_ended(cluster))
+        time.sleep(0.2)
     cluster.wait()
+
+
+def _ended(cluster: Cluster) -> list[int]:
+    """The nodes whose process has ended: one that comes back and has missed too much ends by itself."""
+    found = [number for number, node in enumerate(cluster.nodes) if node._process is None or node._process.poll() is not None]
+    for number in found:
+        cluster.kill(number)
+    return found
 
 
 def _start(cluster: Cluster, *numbers: int) -> None:
