@@ -23,7 +23,7 @@ from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database import schema_version
 from queue_db.database.database import Database
 from queue_db.database.transaction import OwnTransaction, Run
-from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
+from queue_db.errors import ConfigurationError, StorageError
 from queue_db.notifications.deaths import Death, Deaths
 from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal

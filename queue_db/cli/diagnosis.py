@@ -141,7 +141,9 @@ def _group_replication(of: Mapping[str, str], members: Sequence[Any]) -> Cluster
     kind = "several primaries" if several else "one primary"
     view = ClusterView({"cluster": f"Group Replication of {size} nodes with {kind}; this node: {state}"})
     if own is None or own.state != "ONLINE":
-        view.problems.append(f"this node is {state} of its group: connect to a node that is ONLINE, or START GROUP_REPLICATION here")
+        view.problems.append(
+            f"this node is {state} of its group: connect to a node that is ONLINE, or START GROUP_REPLICATION here"
+        )
     elif 2 * online <= size:
         view.problems.append(f"this node sees {online} of {size} nodes, no majority: a COMMIT waits until it sees more of them")
     elif size < _QUORUM:
@@ -182,7 +184,9 @@ class MySQLDiagnosis(Diagnosis):
     def cluster(self, connection: Connection) -> ClusterView:
         of: dict[str, str] = {}
         for kind in ("VARIABLES", "STATUS"):
-            of |= dict(connection.execute(text(f"SHOW GLOBAL {kind} WHERE Variable_name RLIKE :names"), {"names": _OF_CLUSTER}).all())
+            of |= dict(
+                connection.execute(text(f"SHOW GLOBAL {kind} WHERE Variable_name RLIKE :names"), {"names": _OF_CLUSTER}).all()
+            )
         if of.get("wsrep_on") == "ON":
             view = _galera(of)
         elif of.get("group_replication_group_name"):

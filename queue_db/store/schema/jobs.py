@@ -23,10 +23,7 @@ from queue_db.store.schema import (
 
 
 def jobs(name: str, metadata: MetaData, *, unique_queue: bool) -> Table:
-    """The table of live jobs. It is short, since jobs leave it when they are done.
-
-    :param unique_queue: the table has the column ``unique_queue`` (``Dialect.unique_queue``).
-    """
+    """The table of live jobs. It is short, since jobs leave it when they are done. ``unique_queue`` is as in ``Dialect``."""
     table = Table(
         name,
         metadata,
@@ -68,20 +65,15 @@ def jobs(name: str, metadata: MetaData, *, unique_queue: bool) -> Table:
         # The claim empties this column. So on MySQL and MariaDB a claim does not make the row longer, and the row keeps its place
         # on a full page.
         Column("padding", PADDING, server_default=text("''")),
-        *([Column("unique_queue", String(QUEUE_LENGTH), Computed(_UNIQUE_QUEUE, persisted=False))] if unique_queue else ()),
         sqlite_autoincrement=True,  # never reuse an id, or (id, version) could identify two leases
         postgresql_with=POSTGRESQL_CHURN,
         **MYSQL,
     )
-    _index_jobs(name, table)
+    _index_jobs(name, table, unique_queue=unique_queue)
     return table
 
 
-# The queue of a job with a unique key.
-_UNIQUE_QUEUE = "CASE WHEN unique_key IS NOT NULL THEN queue END"
-
-
-def _index_jobs(name: str, table: Table) -> None:
+def _index_jobs(name: str, table: Table, *, unique_queue: bool) -> None:
     # The claim reads one range for each priority. The index has the order of the claim:
     #   SELECT id, version FROM jobs WHERE queue = ? AND priority = ? AND available_at BETWEEN ? AND now
     #   ORDER BY available_at, id LIMIT ?
@@ -90,7 +82,11 @@ def _index_jobs(name: str, table: Table) -> None:
     Index(f"{name}_claim", table.c.queue, table.c.priority, table.c.available_at, table.c.id)
     # A key is unique among live jobs, even if several transactions enqueue at the same time:
     #   INSERT … ON CONFLICT (queue, unique_key) …;  SELECT id FROM jobs WHERE queue = ? AND unique_key IN (…)
-    key = (table.c.unique_key, table.c.unique_queue) if "unique_queue" in table.c else (table.c.queue, table.c.unique_key)
+    key = table.c.queue, table.c.unique_key
+    if unique_queue:
+        keyed = Computed("CASE WHEN unique_key IS NOT NULL THEN queue END", persisted=False)
+        table.append_column(Column("unique_queue", String(QUEUE_LENGTH), keyed))
+        key = table.c.unique_key, table.c.unique_queue
     Index(
         f"{name}_unique_key",
         *key,
