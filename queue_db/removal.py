@@ -27,7 +27,7 @@ class Removal(Protocol):
 
     @property
     def retries(self) -> int:
-        """How often the transaction runs again after a transient error; 1 or more: after deadlocks for 30 s while the lease holds."""
+        """How often the transaction runs again after a transient error; unless 0, after deadlocks for 30 s while a lease holds."""
 
     @property
     def marks(self) -> bool:

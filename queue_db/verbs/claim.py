@@ -302,7 +302,8 @@ class ClaimLoop:
         missed = result.missed
         call.collided = 0
         if call.tx.collisions and call.tx.committed:
-            # A run that lost does not show how many candidates it had. If the last run won jobs, the runs before it raced for as many.
+            # A run that lost does not show how many candidates it had. If the last run won jobs, the others raced for as many each.
+            # Otherwise they may have met something else than claims: they are one miss, as in a round that lost all runs.
             call.collided = call.tx.collisions * len(rows) or 1
         lost = missed + call.collided
         if self.unanswered:

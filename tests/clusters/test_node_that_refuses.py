@@ -1,4 +1,4 @@
-"""A node that refuses statements, as while it gets its data: all connections to it are dropped, and the address may lead elsewhere."""
+"""A node that refuses statements, as while it gets its data: all connections to it are dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that rolls back the whole transaction takes its savepoints too: the caller sees why, and does not go on without the rest."""
+"""A server that rolls back the whole transaction takes its savepoints too: the caller sees why, and does not go on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="sessio
 
 
 def lose(kind: str, db: QueueDB, queue: Queue, verb: Callable[[Connection], object]) -> StorageError:
-    """The error of ``verb``, whose transaction holds key ``ours`` and waits for key ``theirs`` when another one closes the circle."""
+    """The error of ``verb``: its transaction holds key ``ours`` and waits for ``theirs`` when another one closes the circle."""
     # The driver's default isolation locks gaps around the keys.
     ours = db.database.engine.connect().execution_options(isolation_level="READ COMMITTED")
     engine = create_engine(db.database.engine.url, isolation_level="READ COMMITTED")
