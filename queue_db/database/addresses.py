@@ -51,9 +51,6 @@ _LAST_FOR = 10.0
 #: The longest pause (seconds) before a process goes from a server that it has used to the next: others go there too.
 _JITTER = 0.2
 
-#: Where the ``info`` of a connection has its address.
-_AT = "queue_db.address"
-
 
 class Address(NamedTuple):
     """A server."""
@@ -155,16 +152,16 @@ def shown(url: URL) -> str:
 
 def follow(
     engine: Engine, dialect: Dialect, pause: Callable[[float], None] = time.sleep, count: Callable[[], None] = lambda: None
-) -> Addresses | None:
-    """Let a new engine connect to the addresses in its URL; None: it has one, and connects by itself.
+) -> None:
+    """Let a new engine connect to the addresses in its URL, if there are several.
 
     :param count: called when a server that was in use is left for another.
     """
-    found = several(engine.url)
-    return Addresses(engine, dialect, found, pause, count) if found else None
+    if found := several(engine.url):
+        _Addresses(engine, dialect, found, pause, count)
 
 
-class Addresses:
+class _Addresses:
     """Chooses the address of each new connection of an engine: the first that works, or with ``nodes=all`` each in turn.
 
     All connections of a process stay with the address that works, until it fails. Other listeners of ``do_connect`` are called for
@@ -183,11 +180,6 @@ class Addresses:
         self._used: set[Address] = set()
         self._failed: dict[Address, tuple[float, str]] = {}
         event.listen(engine, "do_connect", self._connect, insert=True)
-
-    def leave(self, address: Any, why: str) -> None:
-        """Try this address after the others: it refuses changes. ``address`` is what :meth:`of` returns."""
-        if address in self._all:
-            self._failed[address] = (time.monotonic() + _LAST_FOR, why)
 
     def _connect(self, sql: SQLAlchemyDialect, record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
         reasons: dict[Address, str] = {}
@@ -209,13 +201,11 @@ class Addresses:
             else:
                 if against is None:
                     self._reached(address)
-                    if record is not None:
-                        record.info[_AT] = address
                     return driver
                 known = True
                 driver.close()
             reasons[address] = against
-            self.leave(address, against)
+            self._failed[address] = (time.monotonic() + _LAST_FOR, against)
             if address in self._used:
                 self._pause(random.uniform(0.0, _JITTER))
         text = f"none of {len(self._all)} addresses works: " + "; ".join(f"{address}: {why}" for address, why in reasons.items())
@@ -262,8 +252,8 @@ class Addresses:
         self._failed.pop(address, None)
         before, self._current = self._current, address
         if before is None and self._failed:
-            log.info("connected to %s: %s", address, "; ".join(f"{one}: {why}" for one, (_, why) in self._failed.items()))
-        for lost in self._used & self._failed.keys():
+            log.info("connected to %s: %s", address, "; ".join(f"{one}: {why}" for one, (_, why) in list(self._failed.items())))
+        for lost in [one for one in list(self._used) if one in self._failed]:
             try:
                 self._used.remove(lost)
             except KeyError:
@@ -272,8 +262,3 @@ class Addresses:
             why = self._failed.get(lost, (0.0, "it is back"))[1]
             log.warning("new connections go to %s, no longer to %s: %s", address, lost, why, extra={"outcome": "failover"})
         self._used.add(address)
-
-
-def of(connection: Any) -> Any:
-    """The address of a connection of SQLAlchemy; None: its URL has one address."""
-    return connection.info.get(_AT)

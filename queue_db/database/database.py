@@ -96,7 +96,6 @@ class Database:
     callers: ClassVar[type[Callers]] = Threads
 
     def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
-        self.addresses: addresses.Addresses | None = None
         self.made_here = not isinstance(target, Engine)
         self.closed = False
         engine = self._given(target) if isinstance(target, Engine) else self._made(target, pool_size, max_overflow)
@@ -145,7 +144,7 @@ class Database:
             # Payloads are the users' data and must not appear in tracebacks or logs.
             engine = self._engine(url, hide_parameters=True, **options)
             engine.dialect.create_connect_args(url)
-            self.addresses = addresses.follow(engine, self.dialect, self.pause, self._failed_over)
+            addresses.follow(engine, self.dialect, self.pause, self._failed_over)
         except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
             # Raise it without its cause, which may show the password in the URL.
             raise ConfigurationError(f"cannot open {masked(url)}: {mask(str(error), secrets_in(url))}") from None
@@ -289,8 +288,6 @@ class Database:
         # Closing the connection would lose a database in memory. The connection may be invalid already: a node of a cluster that
         # refuses statements also refuses ROLLBACK.
         if not self.dialect.server.in_memory:
-            if self.addresses is not None and not connection.invalidated:
-                self.addresses.leave(addresses.of(connection), "it refuses changes")
             connection.invalidate(cause)
             connection.engine.dispose()
 
