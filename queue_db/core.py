@@ -120,8 +120,8 @@ class Core:
             _named_by_process.add(self)
         # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
-        # Check the tables here, so that the first verb does not have to. If the user has no right to read the version, or the server
-        # answers no query now (a node without its cluster), the first verb raises the error.
+        # Check the tables here, so that the first verb does not have to. If the user has no right to read the version, or a node
+        # without its cluster refuses all queries, the first verb raises the error.
         self._schema_fits = False
         with suppress(StorageError):
             self._schema_fits = schema_version.found(database, tables).revision == HEAD

@@ -101,6 +101,10 @@ _MEMBERS = text(
 )
 
 _FEW = "with fewer than three nodes, the failure of one may stop the others: add a node, or an arbitrator"
+_EQUAL_IDS = (
+    "auto_increment_increment={} on {} nodes: jobs that are enqueued on two nodes at once get the same id, and one of them fails; "
+    "set {}"
+)
 _NOT_FLUSHED = (
     "innodb_flush_log_at_trx_commit={}: if all nodes fail within a second, the last commits are lost: new jobs are gone, and "
     "completed jobs run again"
@@ -125,10 +129,8 @@ def _galera(of: Mapping[str, str]) -> ClusterView:
     elif size < _QUORUM:
         view.warnings.append(_FEW)
     if int(of["auto_increment_increment"]) < size:
-        view.warnings.append(
-            f"auto_increment_increment={of['auto_increment_increment']} on {size} nodes: jobs that are enqueued on two nodes at once "
-            "get the same id, and one of them fails; set wsrep_auto_increment_control=ON"
-        )
+        step = of["auto_increment_increment"]
+        view.warnings.append(_EQUAL_IDS.format(step, size, "wsrep_auto_increment_control=ON"))
     return view
 
 
@@ -154,10 +156,8 @@ def _group_replication(of: Mapping[str, str], members: Sequence[Any]) -> Cluster
             "set seconds"
         )
     if several and int(of["auto_increment_increment"]) < size:
-        view.warnings.append(
-            f"auto_increment_increment={of['auto_increment_increment']} on {size} nodes: jobs that are enqueued on two nodes at once "
-            "get the same id, and one of them fails; set group_replication_auto_increment_increment"
-        )
+        step = of["auto_increment_increment"]
+        view.warnings.append(_EQUAL_IDS.format(step, size, "group_replication_auto_increment_increment"))
     return view
 
 
@@ -184,9 +184,8 @@ class MySQLDiagnosis(Diagnosis):
     def cluster(self, connection: Connection) -> ClusterView:
         of: dict[str, str] = {}
         for kind in ("VARIABLES", "STATUS"):
-            of |= dict(
-                connection.execute(text(f"SHOW GLOBAL {kind} WHERE Variable_name RLIKE :names"), {"names": _OF_CLUSTER}).all()
-            )
+            query = text(f"SHOW GLOBAL {kind} WHERE Variable_name RLIKE :names")
+            of |= {str(name): str(value) for name, value in connection.execute(query, {"names": _OF_CLUSTER})}
         if of.get("wsrep_on") == "ON":
             view = _galera(of)
         elif of.get("group_replication_group_name"):
@@ -287,7 +286,8 @@ class PostgreSQLDiagnosis(Diagnosis):
         view = ClusterView()
         if seen.waits == "off":
             view.warnings.append(
-                "synchronous_commit=off: a crash of the server loses the last commits: new jobs are gone, and completed jobs run again"
+                "synchronous_commit=off: a crash of the server loses the last commits: new jobs are gone, and completed jobs run "
+                "again"
             )
         if seen.standby or not (seen.connected or seen.wanted):
             return view
@@ -298,8 +298,8 @@ class PostgreSQLDiagnosis(Diagnosis):
             )
         elif not seen.wanted or seen.waits == "local":
             view.warnings.append(
-                "no commit waits for a standby: after a failover the last commits may be lost: new jobs are gone, and completed jobs "
-                "run again; set synchronous_standby_names and synchronous_commit=on"
+                "no commit waits for a standby: after a failover the last commits may be lost: new jobs are gone, and completed "
+                "jobs run again; set synchronous_standby_names and synchronous_commit=on"
             )
         return view
 

@@ -107,7 +107,7 @@ class MySQLServer(Server):
 
     def has_several_writers(self, connection: Connection) -> bool:
         # SHOW needs no rights, and a node of Galera that has lost its cluster answers it. A server has only some of the variables.
-        found = dict(connection.execute(_CLUSTER).all())
+        found: dict[str, str] = {str(name): str(value) for name, value in connection.execute(_CLUSTER)}
         galera = found.get("wsrep_on") == "ON" and found.get("wsrep_provider") != "none"
         # The plugin of Group Replication may be there without a group.
         return galera or (bool(found.get("group_replication_group_name")) and found[_SINGLE_PRIMARY] == "OFF")

@@ -71,3 +71,15 @@ def test_of_a_read_only_file(ask_at: Ask, tmp_path: Path) -> None:
         db.migrate()
     (problem,) = problems(ask_at, f"sqlite:///file:{tmp_path}/q.db?mode=ro&uri=true")
     assert problem.startswith(f"{REFUSES}attempt to write a readonly database; let this user write to the file and to its folder")
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_of_a_primary_whose_commits_wait_for_a_standby_or_for_nothing(ask_at: Ask, own_server: Server) -> None:
+    url = own_server.create_database()
+    ask_at(url, "migrate")
+    run(own_server, "ALTER SYSTEM SET synchronous_standby_names = 'other'", "SELECT pg_reload_conf()")
+    (problem,) = problems(ask_at, url)
+    assert problem == "no standby of synchronous_standby_names='other' is connected: a COMMIT waits until one is"
+    run(own_server, "ALTER SYSTEM SET synchronous_commit = off", "SELECT pg_reload_conf()")
+    (warning,) = [one for one in ask_at(url, "doctor", "--json").record["warnings"] if "synchronous_commit" in one]
+    assert warning.startswith("synchronous_commit=off: a crash of the server loses the last commits")

@@ -11,15 +11,18 @@ from queue_db.model import Capability
 from queue_db.testing import counted_statements
 from tests.sql.recording import DATABASES, OLDER
 
+#: The capabilities that a database has or lacks. Whether there are several writers depends on its cluster.
+CAPABILITIES = [capability for capability in Capability if capability is not Capability.SEVERAL_WRITERS]
+
 TITLES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB"}
 
 
 def capability_table() -> list[str]:
     """One row for each database, one column for each capability."""
-    rows = ["| | " + " | ".join(capability.value for capability in Capability) + " |", "|---" * (len(Capability) + 1) + "|"]
+    rows = ["| | " + " | ".join(capability.value for capability in CAPABILITIES) + " |", "|---" * (len(CAPABILITIES) + 1) + "|"]
     for name, title in TITLES.items():
         has = registered()[name]().product(SimpleNamespace(is_mariadb=name == "mariadb")).capabilities  # type: ignore[arg-type]
-        rows.append(f"| {title} | " + " | ".join("yes" if capability in has else "–" for capability in Capability) + " |")
+        rows.append(f"| {title} | " + " | ".join("yes" if capability in has else "–" for capability in CAPABILITIES) + " |")
     return rows
 
 

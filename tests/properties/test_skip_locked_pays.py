@@ -21,9 +21,9 @@ from tests.patience import PATIENCE
 
 
 def locked(
-    monkeypatch: pytest.MonkeyPatch, dialect: type[Dialect], limit: int, *, lacking: Capability | None = None, **settings: Any
+    monkeypatch: pytest.MonkeyPatch, dialect: type[Dialect], limit: int, *, but: Capability | None = None, **settings: Any
 ) -> bool:
-    """Whether a claim of ``limit`` jobs locks them while it reads them."""
+    """Whether a claim of ``limit`` jobs locks them while it reads them. ``but``: the server lacks it, or has it besides."""
     taken: list[bool] = []
 
     def claim(_tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> ClaimResult:
@@ -31,7 +31,7 @@ def locked(
         return ClaimResult(request.queue, request.limit)
 
     monkeypatch.setattr(lease, "claim", claim)
-    store = SimpleNamespace(capabilities=frozenset(Capability) - {lacking})
+    store = SimpleNamespace(capabilities=PostgreSQL.capabilities ^ ({but} if but else set()))
     tx: Any = SimpleNamespace(store=store, dialect=dialect())
     Adaptive(**settings).claim(tx, ClaimRequest(queue="q", limit=limit, lease=1, worker="w", token="t", ranges=()))
     return taken == [True]
@@ -44,9 +44,11 @@ def test_postgresql_locks_batches_of_about_ten_and_the_others_nothing(monkeypatc
         assert not any(locked(monkeypatch, dialect, limit) for limit in limits)
 
 
-@pytest.mark.parametrize("lacking", [Capability.SKIP_LOCKED, Capability.CONCURRENT_WRITERS])
-def test_without_skip_locked_or_races_there_are_windows_only(monkeypatch: pytest.MonkeyPatch, lacking: Capability) -> None:
-    assert not locked(monkeypatch, PostgreSQL, 10, lacking=lacking)
+@pytest.mark.parametrize("but", [Capability.SKIP_LOCKED, Capability.CONCURRENT_WRITERS, Capability.SEVERAL_WRITERS])
+def test_without_skip_locked_or_races_or_with_several_writers_there_are_windows_only(
+    monkeypatch: pytest.MonkeyPatch, but: Capability
+) -> None:
+    assert not locked(monkeypatch, PostgreSQL, 10, but=but)
 
 
 def test_who_wants_windows_only_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
