@@ -28,7 +28,7 @@ def test_random_picks_miss_as_the_formula_says(width: int) -> None:
     head = 1 / HEAD_EVERY  # this part of the claims takes the head, and there they meet
     expected = (1 - head) * (1 - math.exp(-RACING / width)) + head * (1 - math.exp(-RACING * (head + 1 / width)))
     assert found.miss_ratio == pytest.approx(expected, rel=0.15)
-    assert found.rate == pytest.approx(WORKERS / (3 * TRIP + THINK + 2 * TRIP * expected), rel=0.02)
+    assert found.rate == pytest.approx(WORKERS / (3 * TRIP + THINK + 2 * TRIP * expected), rel=0.04)
 
 
 def test_adaptive_windows_settle_where_the_formula_is_cheapest() -> None:
