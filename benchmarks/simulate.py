@@ -12,16 +12,15 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 from sqlalchemy import delete, make_url
 
 from benchmarks.lab import Lab, Pools, lab_at
@@ -33,6 +32,7 @@ from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.machine import server_clock
 from queue_db.compare.product import Product
+from queue_db.compare.report import drawing
 from queue_db.compare.results import Run
 from queue_db.compare.worker_pool import Assignment, WorkerPool
 from queue_db.dialects import dialect_for
@@ -152,8 +152,8 @@ def _optimistic(window: int, _: int = 0, *, rng: random.Random | None = None) ->
     return Optimistic(window, rng=rng or random.Random())
 
 
-def _adaptive(_: int = 0, *, rng: random.Random | None = None) -> Strategy:
-    return Adaptive(rng=rng or random.Random())
+def _adaptive(window: int, _: int = 0, *, rng: random.Random | None = None) -> Strategy:
+    return Adaptive(window, rng=rng or random.Random())
 
 
 def _skip_locked(_: int = 0, *, rng: random.Random | None = None) -> Strategy:
@@ -164,15 +164,17 @@ def _skip_locked(_: int = 0, *, rng: random.Random | None = None) -> Strategy:
 STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "optimistic(10)": partial(_optimistic, 10),
     "optimistic(64)": partial(_optimistic, 64),
-    "adaptive": _adaptive,
+    "adaptive": partial(_adaptive, 64),
+    "adaptive(1000)": partial(_adaptive, 1000),
     "skip_locked": _skip_locked,
 }
 
 
-@contextmanager
-def _far(trip: float) -> Iterator[None]:
-    """Let statements of this process arrive and be answered half of ``trip`` seconds later each."""
-    kept = Sender.fetch, Sender.execute
+_FETCH, _EXECUTE = Sender.fetch, Sender.execute
+
+
+def _far(trip: float) -> None:
+    """Let statements of this process arrive and be answered half of ``trip`` seconds later each, from now on."""
 
     def late(send: Callable[..., Any]) -> Callable[..., Any]:
         def sent(*arguments: Any) -> Any:
@@ -182,13 +184,9 @@ def _far(trip: float) -> Iterator[None]:
             finally:
                 time.sleep(trip / 2)
 
-        return sent
+        return sent if trip else send
 
-    Sender.fetch, Sender.execute = map(late, kept) if trip else kept  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Sender.fetch, Sender.execute = kept  # type: ignore[method-assign]
+    Sender.fetch, Sender.execute = late(_FETCH), late(_EXECUTE)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -208,13 +206,14 @@ class _Placed(Product):
         start, cycle = context.start, Setting(1, trip=self.trip).cycle
 
         def begin() -> float:
-            when = start()
+            when = start()  # all have prepared themselves
+            _far(self.trip)
             time.sleep(random.random() * cycle)
             return when
 
         context.start = begin
-        with _far(self.trip):
-            super().work(replace(target, url=url), context)
+        _far(0.0)
+        super().work(replace(target, url=url), context)
 
 
 @dataclass(frozen=True)
@@ -252,6 +251,7 @@ def real(lab: Lab, pool: WorkerPool, point: Point, urls: Sequence[str], clock: C
         history = pool.run(assignment, jobs, limit=120.0, before=lambda: before.append(clock()))
         own = clock() - before[0]
     finally:
+        _far(0.0)
         row.tear_down(target)
     run = Run.of(history, client_cpu=history.total("cpu"), server_cpu=own)
     return run, (own + history.total("cpu")) / run.seconds / (psutil.cpu_count() or 1)
@@ -298,9 +298,11 @@ def _line(name: str, costs: Costs, point: Point, found: Sequence[tuple[Run, floa
 #: What the curves suppose of every node: cores, a disk, and how far the workers and the other nodes are (a round trip).
 _CORES, _FLUSH, _NEAR = 8, 0.0005, 0.0005
 
-_WORKERS = (10, 30, 100, 300, 1000, 3000, 10_000)
-_NODES = (1, 2, 3, 5, 7, 9)
-_TRIPS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05)
+_WORKERS = (10, 30, 100, 300, 1000, 10_000)
+_NODES = (1, 3, 5, 9)
+_TRIPS = (0.0001, 0.001, 0.01, 0.05)
+
+_COLOURS = (drawing.ORANGE, drawing.GREEN, drawing.BLUE, drawing.PALE, drawing.VERMILION)
 
 #: By title: servers, settings and the label of their axis.
 _SWEEPS: tuple[tuple[str, str, str, dict[float, Setting]], ...] = tuple(
@@ -311,25 +313,28 @@ _SWEEPS: tuple[tuple[str, str, str, dict[float, Setting]], ...] = tuple(
             for title in ("PostgreSQL", "MariaDB")
         ),
         (
-            "Galera, 300 workers",
+            "Galera, 100 workers",
             "galera",
             "nodes",
-            {n: {"workers": 300, "nodes": n, "trip": _NEAR, "between": _NEAR} for n in _NODES},
+            {n: {"workers": 100, "nodes": n, "trip": _NEAR, "between": _NEAR} for n in _NODES},
         ),
         (
-            "Galera, 3 nodes, 300 workers",
+            "Galera, 3 nodes, 100 workers",
             "galera",
             "ms between any two machines",
-            {trip * 1e3: {"workers": 300, "nodes": 3, "trip": trip, "between": trip} for trip in _TRIPS},
+            {trip * 1e3: {"workers": 100, "nodes": 3, "trip": trip, "between": trip} for trip in _TRIPS},
         ),
     )
 )
 
 
 def curve(name: str, setting: Setting, strategy: str) -> Outcome:
-    """Simulate workers that never wait for work, after they have found their windows."""
-    make, jobs = STRATEGIES[strategy], max(2500, 4 * setting.workers)
-    return Simulation(setting, Costs.measured(name), lambda rng: make(rng=rng)).run(jobs, warm_up=jobs)
+    """Simulate workers that never wait for work, after they have found their windows.
+
+    A cluster is simulated for longer: its conflicts let workers pause for up to seconds.
+    """
+    make, jobs = STRATEGIES[strategy], max(1500 if setting.nodes == 1 else 6000, setting.workers)
+    return Simulation(setting, Costs.measured(name), lambda rng: make(rng=rng)).run(jobs, 2 * jobs, misses=2 * jobs)
 
 
 def waiting(name: str, setting: Setting, strategy: str, rate: float) -> Outcome:
@@ -341,28 +346,42 @@ def waiting(name: str, setting: Setting, strategy: str, rate: float) -> Outcome:
 
 def curves(picture: Path) -> Iterator[str]:
     """Lines of tables of all curves, which are drawn into ``picture``."""
-    figure = Figure(figsize=(9, 7.5), layout="constrained")
-    axes = figure.subplots(2, len(_SWEEPS), sharey="row")
-    for column, (title, name, axis, settings) in enumerate(_SWEEPS):
+    points = [(name, one, strategy) for _, name, _, settings in _SWEEPS for strategy in STRATEGIES for one in settings.values()]
+    with ProcessPoolExecutor() as pool:
+        found = dict(zip(points, pool.map(curve, *zip(*points, strict=True)), strict=True))
+    picture.write_text(_drawn(found))
+    for title, name, axis, settings in _SWEEPS:
         yield f"\n| {title}: {axis} | " + " | ".join(STRATEGIES) + " |\n|---|" + "---|" * len(STRATEGIES)
-        found = {strategy: {at: curve(name, setting, strategy) for at, setting in settings.items()} for strategy in STRATEGIES}
-        for at in settings:
-            yield f"| {at:g} | " + " | ".join(_cell(found[strategy][at]) for strategy in STRATEGIES) + " |"
-        for strategy, outcomes in found.items():
-            axes[0][column].plot([*outcomes], [one.rate for one in outcomes.values()], marker=".", label=strategy)
-            axes[1][column].plot([*outcomes], [100 * one.miss_ratio for one in outcomes.values()], marker=".", label=strategy)
-        for row, label in enumerate(("jobs a second", "candidates missed, %")):
-            axes[row][column].set(xscale="linear" if axis == "nodes" else "log", xlabel=axis, ylim=(0, None))
-            axes[row][0].set_ylabel(label)
-        axes[0][column].set_title(title, fontsize=9)
-    axes[0][0].legend(fontsize=8)
-    with rc_context({"svg.hashsalt": "queue_db", "svg.fonttype": "none"}):
-        figure.savefig(picture, metadata={"Date": None})
+        for at, setting in settings.items():
+            yield f"| {at:g} | " + " | ".join(_cell(found[name, setting, strategy]) for strategy in STRATEGIES) + " |"
+
+
+def _drawn(found: Mapping[tuple[str, Setting, str], Outcome]) -> str:
+    """Throughput above misses, a column for each sweep."""
+    figure, axes = drawing.blank(5.2, 2, len(_SWEEPS))
+    for column, (title, name, axis, settings) in enumerate(_SWEEPS):
+        above, below = axes[column], axes[column + len(_SWEEPS)]
+        for strategy, colour in zip(STRATEGIES, _COLOURS, strict=True):
+            outcomes = [found[name, one, strategy] for one in settings.values()]
+            # The window of `adaptive` is at most 64: a thin line on a thick one.
+            line = {"marker": ".", "color": colour, "linewidth": 3.5 if strategy == "optimistic(64)" else 1.2}
+            above.plot([*settings], [one.rate for one in outcomes], label=None if column else strategy, **line)
+            below.plot([*settings], [100 * one.miss_ratio for one in outcomes], **line)
+        for one in (above, below):
+            one.set(xscale="linear" if axis == "nodes" else "log", ylim=(0, None))
+            one.tick_params(labelsize=7)
+        drawing.plain(above, "y")
+        above.set_title(title, fontsize=8, color=drawing.INK)
+        below.set_xlabel(axis, fontsize=8)
+    axes[0].set_ylabel("jobs a second", fontsize=8)
+    axes[len(_SWEEPS)].set_ylabel("missed, %", fontsize=8)
+    figure.legend(loc="outside lower center", ncols=len(STRATEGIES), fontsize=8, frameon=False)
+    return drawing.alone(figure, "Simulated jobs per second and misses by workers, nodes and distance, for each strategy")
 
 
 def _cell(one: Outcome) -> str:
     window = f", W {one.window:.0f}" if one.window and one.window not in (10, 64) else ""
-    return f"{one.rate:,.0f}/s, {one.miss_ratio:.0%}{window}"
+    return f"{one.rate:,.0f}, {one.miss_ratio:.0%}{window}"
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 The picks and windows are those of ``queue_db.strategies``: each simulated worker calls ``claim`` and ``observe`` of a strategy of
 its own, as a process does. Only the database is a model: cores that serve first come, first served, row locks that are held until
-the commit, and, on a cluster, an order of all changes in which the first change of a job wins. Times are seconds. The same seed gives
-the same run.
+the commit, and, on a cluster, an order of all changes in which the first change of a job wins. Times are seconds. The same seed
+gives the same run.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Setting:
     :param trip: a round trip between a worker and its node.
     :param between: a round trip between two nodes.
     :param flush: how long a commit waits for the disk, in addition to what was measured.
-    :param think: work of a job.
+    :param think: work of a job, on average (exponential).
     :param backlog: how many jobs there are; None: always more.
     :param rate: jobs that become due in a second, and how long an idle worker sleeps (``poll``); None: there are always due jobs.
     """
@@ -233,11 +233,11 @@ class Simulation:
         if setting.rate is not None:
             self._at(0.0, self._arrivals(setting.rate))
 
-    def run(self, jobs: int, warm_up: int = 0) -> Outcome:
-        """Run until ``warm_up`` and then ``jobs`` jobs are completed; the outcome is that of the latter."""
-        self._until(warm_up)
+    def run(self, jobs: int, warm_up: int = 0, *, misses: int | None = None) -> Outcome:
+        """Run until ``warm_up`` and then ``jobs`` jobs are completed, or ``misses`` missed; the outcome is that of the latter."""
+        self._until(warm_up, misses)
         began, self.outcome = self.now, Outcome()
-        self._until(jobs)
+        self._until(jobs, misses)
         found = self.outcome
         found.seconds = self.now - began
         found.waited.sort()
@@ -245,8 +245,8 @@ class Simulation:
         found.window = sum(wide(QUEUE) if callable(wide) else wide for wide in widths) / len(widths)
         return found
 
-    def _until(self, jobs: int) -> None:
-        while self.outcome.jobs < jobs:
+    def _until(self, jobs: int, misses: int | None) -> None:
+        while self.outcome.jobs < jobs and (misses is None or self.outcome.missed < misses):
             self.now, _, self._running = heappop(self._events)
             when = next(self._running, None)
             if when is not None:
@@ -268,7 +268,7 @@ class Simulation:
                 continue
             self.outcome.waited.append(self.now - self._born.pop(job))
             if setting.think:
-                yield self.now + setting.think
+                yield self.now + self.rng.expovariate(1 / setting.think)
             yield from self._complete(node)
             self.outcome.jobs += 1
 
@@ -298,11 +298,12 @@ class Simulation:
             tx = SimpleNamespace(dialect=_DIALECT, store=_STORE, connection=SimpleNamespace(dialect=None))
             result = context.run(own.claim, tx, ClaimRequest(QUEUE, 1, 0, "", "", ()))
             job, won, beaten = yield from self._round(node, tx.start, skip=tx.lock is Lock.SKIP)
-            missed += job is not None and not won
+            lost = job is not None and not won
+            missed += lost
+            self.outcome.missed += lost
             if not beaten:
                 break
             yield self.now + min(1.0, FIRST_WAIT * (2 ** (run + 1) // 4)) + self.rng.uniform(0.0, FIRST_WAIT)
-        self.outcome.missed += missed
         result.missed, result.rows = missed, (job,) if won else ()
         return result, job if won else None
 
