@@ -189,6 +189,8 @@ class _Addresses:
                 driver = self._reach(address, sql, record, arguments, options)
                 try:
                     against = _AGAINST[wish](self._dialect.server.nodes.role(driver))
+                    if against is None and self._turns is not None:
+                        self._dialect.server.nodes.keep_in_step(driver)
                 except BaseException:
                     driver.close()
                     raise
