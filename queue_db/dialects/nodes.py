@@ -16,7 +16,7 @@ SELECT @@global.read_only /*M! ,
     EXISTS (SELECT * FROM information_schema.global_status WHERE variable_name = 'wsrep_ready' AND variable_value <> 'ON')
     AND EXISTS (SELECT * FROM information_schema.global_variables WHERE variable_name = 'wsrep_on' AND variable_value = 'ON') */"""
 
-# A node of Galera applies what another one has committed a moment later. Until then it would say of a lease that was made there that
+# A node of Galera applies what another one has committed a moment later. Until then it says of a lease that was made there that
 # it is lost. 3: BEGIN, reads, updates and deletes wait for it. MySQL must get a statement too.
 _IN_STEP = "SET @in_step = 1 /*M! , SESSION wsrep_sync_wait = 3 */"
 
