@@ -36,9 +36,8 @@ def test_a_stream_claims_without_a_look_at_the_keys_of_other_queues(fresh_url: s
         readers = [open_stream(db, name) for name in ("prepares", "short", "long")]
         found = []
         for reader, number in zip(readers, (SHORT, SHORT, LONG), strict=True):
-            db.queue("other").enqueue_many(
-                [("k", None, {"unique_key": f"{number} {place}"}) for place in range(number)], on_duplicate="skip"
-            )
+            keyed = [("k", None, {"unique_key": f"{number} {place}"}) for place in range(number)]
+            db.queue("other").enqueue_many(keyed, on_duplicate="skip")
             planner.analyse(db)
             found.append(watch(db, lambda reader=reader: reader.allocate(reader.initial())))
     _, short, long = found
