@@ -211,7 +211,7 @@ class Database:
     def _meet(self, connection: Connection) -> None:
         """Read the server's version and capabilities from the first connection; refuse a server that is too old."""
         sql = connection.dialect
-        product, version = self.dialect.product(sql), tuple(sql.server_version_info or ())
+        product, version = self.dialect.product(sql, connection), tuple(sql.server_version_info or ())
         self.capabilities: frozenset[Capability] = product.capabilities
         self.server = f"{product.title} {'.'.join(map(str, version[:3]))}"
         minimum = product.minimum
@@ -221,8 +221,6 @@ class Database:
                 capability="server version",
                 dialect=sql.name,
             )
-        if self.dialect.server.has_several_writers(connection):
-            self.capabilities |= {Capability.SEVERAL_WRITERS}
 
     def _dispose(self, engine: Engine) -> None:
         if self.made_here:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from sqlalchemy import (
+    Connection,
     Delete,
     Executable,
     Select,
@@ -99,8 +100,8 @@ class Dialect:
     #: Whether a commit can notify other connections: see :meth:`notify`, and ``Server.listen``.
     notifies: ClassVar[bool] = False
 
-    def product(self, sql: SQLAlchemyDialect) -> Product:
-        """The kind of server to which SQLAlchemy has connected."""
+    def product(self, sql: SQLAlchemyDialect, connection: Connection | None = None) -> Product:
+        """The kind of server to which SQLAlchemy has connected; ``connection``: asked for what depends on its cluster."""
         return Product(self.title, self.minimum, self.capabilities)
 
     # --- statements that are built once and kept --------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from sqlalchemy import (
+    Connection,
     Select,
     Table,
     Update,
@@ -18,7 +19,7 @@ from queue_db.dialects.clock import column_text, instant, length, now_us
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.inserts import Inserts
 from queue_db.dialects.mysql_inserts import MySQLInserts
-from queue_db.dialects.mysql_server import ERRORS, MySQLServer, is_mariadb
+from queue_db.dialects.mysql_server import ERRORS, MySQLServer, has_several_writers, is_mariadb
 from queue_db.dialects.server import Drivers, Product, Server
 from queue_db.dialects.statements import Pairs
 from queue_db.dialects.transactions import Sender
@@ -67,10 +68,13 @@ class MySQL(Dialect):
     autocommits: ClassVar[bool] = True
     unique_queue: ClassVar[bool] = True
 
-    def product(self, sql: SQLAlchemyDialect) -> Product:
+    def product(self, sql: SQLAlchemyDialect, connection: Connection | None = None) -> Product:
+        can = self.capabilities
+        if connection is not None and has_several_writers(connection):
+            can |= {Capability.SEVERAL_WRITERS}
         if is_mariadb(sql):
-            return Product("MariaDB", (10, 6), self.capabilities | {Capability.DELETE_RETURNING})
-        return super().product(sql)
+            return Product("MariaDB", (10, 6), can | {Capability.DELETE_RETURNING})
+        return Product(self.title, self.minimum, can)
 
     by_id_hint: ClassVar[str] = " FORCE INDEX (PRIMARY)"
 

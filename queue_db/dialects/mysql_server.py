@@ -105,13 +105,6 @@ class MySQLServer(Server):
         found: str | None = connection.execute(select(func.database())).scalar_one()
         return found
 
-    def has_several_writers(self, connection: Connection) -> bool:
-        # SHOW needs no rights, and a node of Galera that has lost its cluster answers it. A server has only some of the variables.
-        found: dict[str, str] = {str(name): str(value) for name, value in connection.execute(_CLUSTER)}
-        galera = found.get("wsrep_on") == "ON" and found.get("wsrep_provider") != "none"
-        # The plugin of Group Replication may be there without a group.
-        return galera or (bool(found.get("group_replication_group_name")) and found[_SINGLE_PRIMARY] == "OFF")
-
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         # Use READ COMMITTED. At REPEATABLE READ, the default, reads use an old snapshot, and a locking read that finds no row
         # blocks inserts.
@@ -181,3 +174,12 @@ def _read_committed(connection: Any, _: Any) -> None:
 def is_mariadb(sql: SQLAlchemyDialect) -> bool:
     """Whether the server is MariaDB."""
     return bool(getattr(sql, "is_mariadb", False))
+
+
+def has_several_writers(connection: Connection) -> bool:
+    """Whether other nodes of a cluster take changes too, without seeing this node's row locks."""
+    # SHOW needs no rights, and a node of Galera that has lost its cluster answers it. A server has only some of the variables.
+    found: dict[str, str] = {str(name): str(value) for name, value in connection.execute(_CLUSTER)}
+    galera = found.get("wsrep_on") == "ON" and found.get("wsrep_provider") != "none"
+    # The plugin of Group Replication may be there without a group.
+    return galera or (bool(found.get("group_replication_group_name")) and found[_SINGLE_PRIMARY] == "OFF")

@@ -103,10 +103,6 @@ class Server:
         """The database of the connection: a file, or the name of a database on the server. Default: None (unknown)."""
         return None
 
-    def has_several_writers(self, connection: Connection) -> bool:
-        """Whether other servers of a cluster take changes too, without seeing this server's row locks. Default: no."""
-        return False
-
     def begin_changes(self, connection: Connection) -> None:
         """Prepare a transaction for changes, after SQLAlchemy or a caller has begun the transaction. Default: no effect."""
 
