@@ -30,7 +30,6 @@ from queue_db import Adaptive, LeasedJob, Optimistic, SkipLocked, Strategy
 from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
-from queue_db.compare.machine import server_clock
 from queue_db.compare.product import Product
 from queue_db.compare.report import drawing
 from queue_db.compare.results import Run
@@ -113,27 +112,40 @@ def measure(url: str, *others: str) -> dict[str, Any]:
     with lab_at(url, repeat=1, scale=1.0, pools=Pools()) as lab, lab.tables("jobs") as (db,):
         server = _server(lab.target.url)
         queue = db.queue("measured")
-        queue.enqueue_many([("job", 0)] * (2 * _BLOCKS * _BLOCK + 2 * _WIDE))
+        queue.enqueue_many([("job", 0)] * (3 * _BLOCKS * _BLOCK + 2 * _WIDE))
         claimed: list[LeasedJob] = []
 
         def claim() -> None:
             claimed.extend(queue.claim(1, _LEASE))
 
+        def complete() -> None:
+            queue.complete_many([claimed.pop()])
+
+        def both() -> None:
+            claim()
+            complete()
+
         calls, apply, elsewhere = {}, 0.0, [*map(_server, others)]
         rows: list[tuple[str, Strategy, Callable[[], object]]] = [
             ("read", _Reader(1), lambda: queue.claim(1)),
             ("wide", _Reader(_WIDE), lambda: queue.claim(1)),
-            ("claim", Optimistic(1), claim),
-            ("skip_locked", SkipLocked(), claim),
-            ("complete", SkipLocked(), lambda: queue.complete_many([claimed.pop()])),
+            ("claim", Optimistic(1), both),
+            ("skip_locked", SkipLocked(), both),
+            ("complete", SkipLocked(), complete),
         ]
         for name, strategy, call in rows:
             db.core.strategy = strategy
+            if name == "complete":
+                claimed.extend(queue.claim(_BLOCKS * _BLOCK, _LEASE))
             before = sum(map(_processor, elsewhere))
             calls[name] = _timed(call, server)
             if name == "claim" and others:
-                apply = (sum(map(_processor, elsewhere)) - before) / len(others) / (_BLOCKS * _BLOCK)
+                apply = (sum(map(_processor, elsewhere)) - before) / len(others) / (2 * _BLOCKS * _BLOCK)
             say(f"{name}: {calls[name]}")
+        # A claim alone would leave jobs in its way.
+        for name in ("claim", "skip_locked"):
+            for part in ("client", "server", "wait"):
+                calls[name][part] = round(max(0.0, calls[name][part] - calls["complete"][part]), 1)
         place = max(0.0, (calls.pop("wide")["server"] - calls["read"]["server"]) / (_WIDE - 1))
         trips = 1 if db.store.dialect.deletes_on_claim else 2
     return {
@@ -223,74 +235,71 @@ class Point:
     strategy: str
     workers: int
     nodes: int = 1
+    idle: int = 0
     trip: float = 0.0
     think: float = 0.0
 
     def jobs(self) -> int:
-        """How many jobs they have."""
-        return max(120, 15 * self.workers)
+        """How many jobs they have: those of workers without a delay last for seconds too."""
+        return max(120, 15 * self.workers) if self.trip else 6000
 
 
-def _clock(urls: Sequence[str]) -> Callable[[], float]:
-    """A clock of the processor time of all servers, with that of processes that have ended."""
-    clocks = []
-    for url in urls:
-        with autocommitting(url) as engine:
-            clocks.append(server_clock(engine, dialect_for(engine.dialect.name)))
-    return lambda: sum((clock and clock()) or 0.0 for clock in clocks)
-
-
-def real(lab: Lab, pool: WorkerPool, point: Point, urls: Sequence[str], clock: Callable[[], float]) -> tuple[Run, float]:
-    """Let real workers do the jobs; return also how much of the machine's processor time they and the servers had."""
+def real(lab: Lab, pool: WorkerPool, point: Point, urls: Sequence[str]) -> Run:
+    """Let real workers do the jobs."""
     row = _Placed("simulated", "", STRATEGIES[point.strategy], urls=tuple(urls[: point.nodes]), trip=point.trip)
     target, jobs = replace(lab.target, workers=point.workers), point.jobs()
     row.set_up(target, jobs)
     try:
-        before: list[float] = []
-        assignment = Assignment(row, target, point.think, 0.0, verify=False)
-        history = pool.run(assignment, jobs, limit=120.0, before=lambda: before.append(clock()))
-        own = clock() - before[0]
+        history = pool.run(Assignment(row, target, point.think, 0.0, verify=False), jobs, limit=120.0)
     finally:
         _far(0.0)
         row.tear_down(target)
-    run = Run.of(history, client_cpu=history.total("cpu"), server_cpu=own)
-    return run, (own + history.total("cpu")) / run.seconds / (psutil.cpu_count() or 1)
+    return Run.of(history, client_cpu=None, server_cpu=None)
 
 
 def simulated(costs: Costs, point: Point, seed: int, **more: Any) -> Outcome:
     """Simulate them, on one machine."""
-    setting = Setting(
-        workers=point.workers, nodes=point.nodes, shared=True, trip=point.trip, think=point.think, backlog=point.jobs(), **more
-    )
+    placed = {"workers": point.workers, "nodes": point.nodes, "idle": point.idle, "shared": True}
+    setting = Setting(**placed, trip=point.trip, think=point.think, backlog=point.jobs(), **more)
     make = STRATEGIES[point.strategy]
     return Simulation(setting, costs, lambda rng: make(rng=rng), seed).run(point.jobs())
 
 
 def validate(name: str, urls: Sequence[str], points: Sequence[Point], repeat: int) -> Iterator[str]:
     """Lines of a table: measured and simulated, medians of ``repeat`` turns. Smaller pools come first."""
-    costs, clock = Costs.measured(name), _clock(urls)
+    costs = Costs.measured(name)
     with lab_at(urls[0], repeat=repeat, scale=1.0, pools=Pools()) as lab:
         for workers in sorted({point.workers for point in points}):
-            runs: dict[Point, list[tuple[Run, float]]] = {point: [] for point in points if point.workers == workers}
+            runs: dict[Point, list[Run]] = {point: [] for point in points if point.workers == workers}
             with WorkerPool(workers, start_limit=600.0) as pool:
                 for _ in range(repeat):
                     for point, found in runs.items():
-                        found.append(real(lab, pool, point, urls, clock))
-                        run, part = found[-1]
-                        say(f"{point}: {run.rate:.0f} jobs/s, {run.miss_ratio:.1%} missed, {part:.2f} of the machine, {run.faults}")
-            yield from (_line(name, costs, point, found) for point, found in runs.items())
+                        found.append(real(lab, pool, point, urls))
+                        say(f"{point}: {found[-1].rate:.0f} jobs/s, {found[-1].miss_ratio:.1%} missed, {found[-1].faults}")
+            switch = _switch(costs, runs)
+            yield from (_line(name, costs, point, found, switch) for point, found in runs.items())
 
 
-def _line(name: str, costs: Costs, point: Point, found: Sequence[tuple[Run, float]]) -> str:
-    """A measured point beside the simulated one. Workers without a delay take all of the machine that others leave."""
-    part = statistics.median(part for _, part in found)
-    own = [simulated(costs, point, seed, speed=1.0 if point.trip else part) for seed in range(5)]
-    rates = [statistics.median(one.rate for one in side) for side in ([run for run, _ in found], own)]
-    missed = [statistics.median(one.miss_ratio for one in side) for side in ([run for run, _ in found], own)]
-    return (
-        f"| {name} {point.nodes} | {point.trip * 1e3:g} | {point.strategy} | {point.workers} | {part:.2f} | {rates[0]:.0f} | "
-        f"{rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {missed[0]:.1%} | {missed[1]:.1%} |"
-    )
+def _switch(costs: Costs, runs: Mapping[Point, Sequence[Run]]) -> float:
+    """Seconds of processor time that a statement costs more than one worker's alone: switches and cold caches of many processes.
+
+    The row of locks on one node, which never loses a job, shows how much. 0 if the workers are far away.
+    """
+    for point, found in runs.items():
+        if point.strategy == "skip_locked" and point.nodes == 1 and not point.trip:
+            statements = 2 if costs.round_trips == 1 else 5
+            spent = [1 / statistics.median(run.rate for run in found), 1 / simulated(costs, point, 0).rate]
+            return Setting(point.workers).cores * (spent[0] - spent[1]) / statements
+    return 0.0
+
+
+def _line(name: str, costs: Costs, point: Point, found: Sequence[Run], switch: float) -> str:
+    """A measured point beside the simulated one."""
+    own = [simulated(costs, point, seed, switch=switch) for seed in range(5)]
+    rates = [statistics.median(one.rate for one in side) for side in (found, own)]
+    missed = [statistics.median(one.miss_ratio for one in side) for side in (found, own)]
+    setting = f"{name} {point.nodes} | {point.trip * 1e3:g} | {point.strategy} | {point.workers} | {switch * 1e6:.0f}"
+    return f"| {setting} | {rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {missed[0]:.1%} | {missed[1]:.1%} |"
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
@@ -414,12 +423,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _validation(asked: argparse.Namespace) -> Iterator[str]:
     name, urls = asked.validate
     points = [
-        Point(strategy, int(workers), nodes, asked.trip / 1e3)
+        Point(strategy, int(workers), nodes, len(urls) - nodes, asked.trip / 1e3)
         for workers in asked.workers.split(",")
         for nodes in range(1, len(urls) + 1)
         for strategy in STRATEGIES
     ]
-    yield "| server, nodes | ms | strategy | workers | share | jobs/s | simulated | ÷ | missed | simulated |\n|" + "---|" * 10
+    yield "| server, nodes | ms | strategy | workers | switch, µs | jobs/s | simulated | ÷ | missed | simulated |\n|" + "---|" * 10
     yield from validate(name, urls, points, asked.repeat)
 
 

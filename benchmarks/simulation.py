@@ -89,8 +89,9 @@ class Costs:
 class Setting:
     """Who works where.
 
+    :param nodes: that the workers use, in turns. ``idle``: further nodes of the cluster, which only apply changes.
     :param cores: of each node. ``shared``: clients and nodes share the cores of one machine.
-    :param speed: the part of these cores that other programs leave.
+    :param switch: processor time that each statement costs more, seconds, where many processes share a machine.
     :param trip: a round trip between a worker and its node.
     :param between: a round trip between two nodes.
     :param flush: how long a commit waits for the disk, in addition to what was measured.
@@ -101,9 +102,10 @@ class Setting:
 
     workers: int
     nodes: int = 1
+    idle: int = 0
     cores: int = 2
     shared: bool = False
-    speed: float = 1.0
+    switch: float = 0.0
     trip: float = 0.0
     between: float = 0.0
     flush: float = 0.0
@@ -147,16 +149,15 @@ class Outcome:
 class _Cores:
     """The cores of a machine: first come, first served. No number: as many as are asked for."""
 
-    def __init__(self, number: int | None, speed: float = 1.0) -> None:
+    def __init__(self, number: int | None) -> None:
         self._free = [0.0] * (number or 0)
-        self._speed = speed
 
     def take(self, now: float, seconds: float) -> tuple[float, float]:
         """Begin and end of ``seconds`` of work that is asked for now."""
         if not self._free:
             return now, now + seconds
         begin = max(now, self._free[0])
-        end = begin + seconds / self._speed
+        end = begin + seconds
         heapreplace(self._free, end)
         return begin, end
 
@@ -219,9 +220,9 @@ class Simulation:
     def __init__(self, setting: Setting, costs: Costs, strategy: Callable[[random.Random], Strategy], seed: int = 1) -> None:
         self.setting, self.costs, self.rng = setting, costs, random.Random(seed)
         self.outcome, self.now = Outcome(), 0.0
-        machine = _Cores(setting.cores, setting.speed)
+        machine = _Cores(setting.cores)
         self._clients = machine if setting.shared else _Cores(None)
-        self._nodes = [_Node(machine if setting.shared else _Cores(setting.cores, setting.speed)) for _ in range(setting.nodes)]
+        self._nodes = [_Node(machine if setting.shared else _Cores(setting.cores)) for _ in range(setting.nodes + setting.idle)]
         self._born: dict[int, float] = {}
         self._gone: set[int] = set()  # in the order of the cluster
         self._ids: Iterator[int] = count(1) if setting.backlog is None else iter(range(setting.backlog))
@@ -317,7 +318,7 @@ class Simulation:
         client /= parts + 1
         reading = server * min(1.0, costs.read.server / costs.claim.server) + costs.place * (len(node.locked) if skip else start)
         writing = server * max(0.0, 1.0 - costs.read.server / costs.claim.server)
-        yield from self._client(client)
+        yield from self._client(client + setting.switch)
         if skip and not one:  # BEGIN
             yield from self._trip(client)
         yield self.now + setting.trip / 2
@@ -347,7 +348,7 @@ class Simulation:
     def _complete(self, node: _Node) -> _Steps:
         setting = self.setting
         client, server, wait = self.costs.complete.drawn(self.rng)
-        yield from self._client(client / 2)
+        yield from self._client(client / 2 + setting.switch)
         yield self.now + setting.trip / 2
         yield node.cores.take(self.now, server)[1]
         if len(self._nodes) > 1:
@@ -363,7 +364,7 @@ class Simulation:
     def _trip(self, client: float) -> _Steps:
         """From the end of a statement to the beginning of the next one."""
         yield self.now + self.setting.trip / 2
-        yield from self._client(client)
+        yield from self._client(client + self.setting.switch)
         yield self.now + self.setting.trip / 2
 
     # --- the database -------------------------------------------------------------------------------------------------
