@@ -27,7 +27,7 @@ log = logging.getLogger("queue_db.database")
 #: Values of ``target_session_attrs`` → what speaks against a server; None: nothing.
 _AGAINST: dict[str, Callable[[Role], str | None]] = {
     "any": lambda role: None,
-    "read-write": lambda role: f"it is {role.refusal}" if role.standby or role.read_only else None,
+    "read-write": lambda role: "it is read-only" if role.standby or role.read_only else None,
     "read-only": lambda role: None if role.standby or role.read_only else "it is not read-only",
     "primary": lambda role: "it is a standby" if role.standby else None,
     "standby": lambda role: None if role.standby else "it is no standby",
