@@ -105,6 +105,10 @@ _EQUAL_IDS = (
     "auto_increment_increment={} on {} nodes: jobs that are enqueued on two nodes at once get the same id, and one of them fails; "
     "set {}"
 )
+_LOSES = (
+    "group_replication_single_primary_mode=OFF: with several primaries the server may lose a part of a transaction and report no "
+    "error; SELECT group_replication_switch_to_single_primary_mode()"
+)
 _NOT_FLUSHED = (
     "innodb_flush_log_at_trx_commit={}: if all nodes fail within a second, the last commits are lost: new jobs are gone, and "
     "completed jobs run again"
@@ -118,7 +122,8 @@ def _galera(of: Mapping[str, str]) -> ClusterView:
     view = ClusterView(
         {
             "cluster": f"Galera {of['wsrep_cluster_name']!r} of {size} nodes; this node: {node}, {state}, {status}",
-            "conflicts of this node": f"{of['wsrep_local_cert_failures']} at COMMIT, {of['wsrep_local_bf_aborts']} before it",
+            "conflicts of this node": f"{of['wsrep_local_cert_failures']} at COMMIT, {of['wsrep_local_bf_aborts']} before it, "
+            f"beside {of['wsrep_local_commits']} commits",
         }
     )
     if of["wsrep_ready"] != "ON" or status != "Primary":
@@ -189,19 +194,23 @@ class MySQLDiagnosis(Diagnosis):
         if of.get("wsrep_on") == "ON":
             view = _galera(of)
         elif of.get("group_replication_group_name"):
-            try:
-                members = connection.execute(_MEMBERS).all()
-            except DBAPIError as error:
-                if getattr(error.orig, "args", (None,))[0] not in _NOT_ALLOWED:
-                    raise
-                right = f"GRANT SELECT ON performance_schema.replication_group_members TO {self.grantee(connection)}"
-                return ClusterView({"cluster": f"Group Replication, which this user cannot see: {right}"})
-            view = _group_replication(of, members)
+            view = self._group(connection, of)
+            if of["group_replication_single_primary_mode"] == "OFF":
+                view.warnings.append(_LOSES)
         else:
             return ClusterView()
         if of["innodb_flush_log_at_trx_commit"] != "1":
             view.warnings.append(_NOT_FLUSHED.format(of["innodb_flush_log_at_trx_commit"]))
         return view
+
+    def _group(self, connection: Connection, of: Mapping[str, str]) -> ClusterView:
+        try:
+            return _group_replication(of, connection.execute(_MEMBERS).all())
+        except DBAPIError as error:
+            if getattr(error.orig, "args", (None,))[0] not in _NOT_ALLOWED:
+                raise
+            right = f"GRANT SELECT ON performance_schema.replication_group_members TO {self.grantee(connection)}"
+            return ClusterView({"cluster": f"Group Replication, which this user cannot see: {right}"})
 
     def grantee(self, connection: Connection) -> str:
         # CURRENT_USER() is the account with which the server has authenticated this user. A GRANT to a name without a host is for

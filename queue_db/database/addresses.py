@@ -27,7 +27,7 @@ log = logging.getLogger("queue_db.database")
 #: Values of ``target_session_attrs`` → what speaks against a server; None: nothing.
 _AGAINST: dict[str, Callable[[Role], str | None]] = {
     "any": lambda role: None,
-    "read-write": lambda role: f"it is {role.refusal}" if role.standby or role.read_only else None,
+    "read-write": lambda role: "it is read-only" if role.standby or role.read_only else None,
     "read-only": lambda role: None if role.standby or role.read_only else "it is not read-only",
     "primary": lambda role: "it is a standby" if role.standby else None,
     "standby": lambda role: None if role.standby else "it is no standby",
@@ -102,14 +102,14 @@ def placed(url: URL, addresses: list[Address]) -> URL:
 
 
 def several(url: URL) -> list[Address]:
-    """The addresses of a URL that has several; otherwise an empty list.
+    """The addresses of a URL that has several, or one whose server must be of a kind; otherwise an empty list.
 
     :raises ConfigurationError: they cannot be read.
     """
     hosts, ports = (url.query.get(name, "") for name in ("host", "port"))
     if not isinstance(hosts, str):
         return [_address(text) for text in hosts]
-    if "," not in hosts:
+    if "," not in hosts and not (hosts and "target_session_attrs" in url.query):
         return []
     names, numbers = hosts.split(","), ports.split(",") if isinstance(ports, str) else list(ports)
     if len(numbers) not in (1, len(names)):
@@ -139,6 +139,8 @@ def completed(url: URL, port: int | None) -> URL:
 
     :raises ConfigurationError: the database takes one address, or an option has an unknown value.
     """
+    if url.host and "target_session_attrs" in url.query:
+        url = placed(url._replace(host=None, port=None), [Address(url.host, str(url.port or ""))])
     addresses = several(url)
     if not addresses:
         return url.difference_update_query(["nodes"])
@@ -163,7 +165,7 @@ def follow(
 ) -> None:
     """Let a new engine connect to the addresses in its URL, if there are several.
 
-    :param count: called when a server that was in use is left for another.
+    :param count: called when a server that was in use, or was away at the first connection, is left for another.
     """
     if found := several(engine.url):
         _Addresses(engine, dialect, found, pause, count)
@@ -191,8 +193,11 @@ class _Addresses:
 
     def _connect(self, sql: SQLAlchemyDialect, record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
         reasons: dict[Address, str] = {}
-        known, cause = False, None
+        passed: dict[Address, tuple[float, str]] = {}  # if no other one fits better, nothing has happened to them
+        known, cause, last = False, None, self._wishes[-1]
         for wish, address in itertools.product(self._wishes, self._order()):
+            if address in reasons:
+                continue  # it has failed
             try:
                 driver = self._reach(address, sql, record, arguments, options)
                 try:
@@ -208,16 +213,21 @@ class _Addresses:
                 if not transient:
                     raise
                 known, cause = known or code is not None, error
-            else:
-                if against is None:
-                    self._reached(address)
-                    return driver
-                known = True
-                driver.close()
+                reasons[address] = against
+                self._leave(address, against, dead=True)
+                continue
+            if against is None:
+                if wish != last:
+                    self._failed.update(passed)
+                self._reached(address)
+                return driver
+            known = True
+            driver.close()
+            if wish != last:
+                passed[address] = (time.monotonic() + _LAST_FOR, against)
+                continue
             reasons[address] = against
-            self._failed[address] = (time.monotonic() + _LAST_FOR, against)
-            if address in self._used:
-                self._pause(random.uniform(0.0, _JITTER))
+            self._leave(address, against, dead=False)
         text = f"none of {len(self._all)} addresses works: " + "; ".join(f"{address}: {why}" for address, why in reasons.items())
         # 08001: no connection. None: the driver does not say whether the servers are away or the password is wrong.
         raise TransientStorageError(
@@ -259,12 +269,19 @@ class _Addresses:
             return not isinstance(translated, PermanentStorageError), translated.sqlstate, str(translated)
         return True, "08001", str(error) or type(error).__name__
 
+    def _leave(self, address: Address, why: str, *, dead: bool) -> None:
+        self._failed[address] = (time.monotonic() + _LAST_FOR, why)
+        if address in self._used:
+            self._pause(random.uniform(0.0, _JITTER))
+        elif dead and self._current is None:
+            self._used.add(address)  # whoever starts while a server is away has left it too
+
     def _reached(self, address: Address) -> None:
         self._failed.pop(address, None)
         before, self._current = self._current, address
-        if before is None and self._failed:
-            others = "; ".join(f"{one}: {why}" for one, (_, why) in list(self._failed.items()))
-            log.info("connected to %s, not to %s", address, others)
+        others = [f"{one}: {why}" for one, (_, why) in list(self._failed.items()) if one not in self._used]
+        if before is None and others:
+            log.info("connected to %s, not to %s", address, "; ".join(others))
         for lost in [one for one in list(self._used) if one in self._failed]:
             try:
                 self._used.remove(lost)

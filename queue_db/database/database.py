@@ -158,7 +158,7 @@ class Database:
             cut = isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
             if error.sqlstate is None and not cut:
                 # The driver does not say whether the password is wrong or the server is starting, so check whether it is down.
-                down = error.server_away and self.dialect.server.is_down(engine)
+                down = error.server_away and self.dialect.server.nodes.is_down(engine)
                 kind = TransientStorageError if down else PermanentStorageError
             reason: object = self._missing_folder(engine) or error
             away = kind is TransientStorageError

@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sqlalchemy import Engine
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+
+from queue_db.dialects import server_probe
 
 # A member that has left its group, or that is not yet in it, is read-only. A node of Galera that has lost its cluster, or that has
 # not yet its data, is not ready, and mostly refuses this statement with error 1047. Only MariaDB reads the comment; without Galera
@@ -26,12 +29,14 @@ class Role(NamedTuple):
 
     standby: bool
     read_only: bool
-    #: Why it takes no changes, if it takes none.
-    refusal: str = "read-only"
 
 
 class Nodes:
-    """The servers of a database that has several addresses."""
+    """The servers of a database, which may have several addresses."""
+
+    def is_down(self, engine: Engine) -> bool:
+        """Whether no server accepts connections now; called after an error without a code. Default: unknown (False)."""
+        return False
 
     def connect_within(
         self, seconds: int, named: str, connect: Callable[[dict[str, Any]], Any], sql: SQLAlchemyDialect, options: dict[str, Any]
@@ -45,6 +50,7 @@ class Nodes:
     def role(self, driver: Any) -> Role:
         """What the server of a new connection says of itself. Called only if there are several servers.
 
+        :raises OSError: the server is not ready.
         :raises Exception: the driver's, if the server takes no statements.
         """
         raise NotImplementedError
@@ -55,6 +61,10 @@ class Nodes:
 
 class PostgreSQLNodes(Nodes):
     """A primary and its standbys."""
+
+    def is_down(self, engine: Engine) -> bool:
+        _, options = engine.dialect.create_connect_args(engine.url)
+        return server_probe.none_accepts(server_probe.targets(options), options)
 
     def role(self, driver: Any) -> Role:
         with driver.cursor() as cursor:
@@ -88,8 +98,10 @@ class MySQLNodes(Nodes):
         with driver.cursor() as cursor:
             cursor.execute(_STATE)
             read_only, *away = cursor.fetchone()
-        refuses = str(read_only) not in ("0", "OFF") or any(away)
-        return Role(refuses, refuses, "not ready: it has no majority, or not yet its data" if any(away) else "read-only")
+        if any(away):
+            raise ConnectionError("it is not ready: it has no majority, or not yet its data")
+        refuses = str(read_only) not in ("0", "OFF")
+        return Role(refuses, refuses)
 
     def keep_in_step(self, driver: Any) -> None:
         with driver.cursor() as cursor:

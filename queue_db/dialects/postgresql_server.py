@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlalchemy import URL, Connection, Engine, event, func, select
 from sqlalchemy.exc import DBAPIError
 
-from queue_db.dialects import pgbouncer, raw_cursor, server_probe
+from queue_db.dialects import pgbouncer, raw_cursor
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
 from queue_db.dialects.nodes import Nodes, PostgreSQLNodes
@@ -129,7 +129,3 @@ class PostgreSQLServer(Server):
     def listen_on_loop(self, engine: Engine, broken: Callable[[], None]) -> AsyncpgListener | None:
         receives = engine.dialect.driver == "asyncpg" and not self._pooler.pooled
         return AsyncpgListener(engine, broken) if receives else None
-
-    def is_down(self, engine: Engine) -> bool:
-        _, options = engine.dialect.create_connect_args(engine.url)
-        return server_probe.none_accepts(server_probe.targets(options), options)

@@ -82,10 +82,6 @@ class Server:
         """
         return engine
 
-    def is_down(self, engine: Engine) -> bool:
-        """Whether no server accepts connections now; called after an error without a code. Default: unknown (False)."""
-        return False
-
     def listen(self, engine: Engine, channel: str) -> Listener | None:
         """Open a connection that receives the notifications of ``channel``. Default: None, so the caller polls."""
         return None

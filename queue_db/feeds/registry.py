@@ -18,7 +18,7 @@ from queue_db.feeds.settings import FeedOrdering, defaults
 from queue_db.feeds.store import rows
 from queue_db.feeds.store.orderings import ORDERINGS
 from queue_db.feeds.store.rows import FeedRow
-from queue_db.model import Verdict, from_micros
+from queue_db.model import Capability, Verdict, from_micros
 from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
 
 _MOST_ROWS = 2**53
@@ -165,6 +165,8 @@ class Feeds:
         """
         arguments.name("feed", name, FEED_LENGTH)
         removed = self._core.write("feeds.remove", rows.remove, name)
+        if Capability.SEVERAL_WRITERS in self._core.store.capabilities:
+            self._core.write("feeds.remove_strays", rows.remove_strays)
         if (known := self._known.get(name)) is not None:
             known.forget()
         return removed

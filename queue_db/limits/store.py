@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from sqlalchemy import delete, func, insert, or_, select, update
 
 from queue_db.limits.tables import shares_of
-from queue_db.model import Capability
 from queue_db.store import by_key, controls
 from queue_db.store.base import Transaction
 
@@ -55,10 +54,7 @@ def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int
     row = by_key.lock(tx, queues, key, "concurrency")
     if row is None or row.concurrency is None:
         return None
-    if Capability.SEVERAL_WRITERS in tx.store.capabilities:
-        # Other nodes do not see the lock, so change the row: then one of two transactions is refused, and runs again. To the rate,
-        # which this column is for, a microsecond is nothing.
-        by_key.change(tx, queues, key, {"spent_until": queues.c.spent_until + 1})
+    by_key.touch(tx, queues, key, "spent_until")  # of the rate; microseconds
     now = tx.read_clock()
     others = tx.connection.execute(
         select(func.coalesce(func.sum(shares.c.slots), 0)).where(

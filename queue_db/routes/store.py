@@ -218,12 +218,13 @@ def all_routes(tx: Transaction) -> list[Row[Any]]:
 
 def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | None:
     """Subscribe a route; False: it has this subscription already. None: there is no such route."""
-    subscriptions = route_tables(tx.tables).subscriptions
-    if by_key.lock(tx, route_tables(tx.tables).routes, {"name": route}, "name") is None:
+    routes, subscriptions = route_tables(tx.tables).routes, route_tables(tx.tables).subscriptions
+    if by_key.lock(tx, routes, {"name": route}, "name") is None:
         return None
     there = select(subscriptions.c.id).where(by_key.matches(subscriptions, _same(route, values)))
     if tx.connection.execute(there).first() is not None:
         return False
+    by_key.touch(tx, routes, {"name": route}, "changed_at")  # microseconds
     tx.connection.execute(insert(subscriptions).values(route=route, **values))
     return True
 

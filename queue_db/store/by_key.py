@@ -59,6 +59,17 @@ def lock(tx: Transaction, table: Table, key: Key, *columns: str, wait: bool = Tr
     return row
 
 
+def touch(tx: Transaction, table: Table, key: Key, column: str) -> None:
+    """Change the row that this transaction has locked, if the nodes of a cluster do not see each other's locks.
+
+    Then the database refuses one of two transactions that decide by the row, and it runs again.
+
+    :param column: of whole numbers, to which 1 more means nothing.
+    """
+    if Capability.SEVERAL_WRITERS in tx.store.capabilities:
+        change(tx, table, key, {column: table.c[column] + 1})
+
+
 def insert_new(tx: Transaction, table: Table, values: Mapping[str, Any]) -> bool:
     """Insert a row; False: a row with the same key exists. If another transaction is inserting such a row, wait until it ends."""
     try:

@@ -8,9 +8,10 @@ from tests.cli.harness import Ask
 from tests.clusters.conftest import run
 from tests.servers.galera import Galera
 
-pytestmark = pytest.mark.parametrize("cluster", ["galera"], indirect=True, scope="session")
+GALERA = pytest.mark.parametrize("cluster", ["galera"], indirect=True, scope="session")
 
 
+@GALERA
 def test_it_shows_the_cluster_and_what_a_setting_may_lose(ask_at: Ask, urls: list[str]) -> None:
     for number, url in enumerate(urls):
         report = ask_at(url, "doctor", "--json").record
@@ -20,6 +21,7 @@ def test_it_shows_the_cluster_and_what_a_setting_may_lose(ask_at: Ask, urls: lis
     assert "if all nodes fail within a second" in before
 
 
+@GALERA
 def test_it_warns_of_equal_ids(ask_at: Ask, urls: list[str]) -> None:
     run(urls[0], "SET GLOBAL wsrep_auto_increment_control = OFF", "SET GLOBAL auto_increment_increment = 1")
     try:
@@ -29,6 +31,7 @@ def test_it_warns_of_equal_ids(ask_at: Ask, urls: list[str]) -> None:
     assert [one for one in warnings if "get the same id" in one]
 
 
+@GALERA
 def test_a_node_without_quorum_is_not_healthy(ask_at: Ask, cluster: Galera, urls: list[str]) -> None:
     cluster.pause(1, 2)
     try:
@@ -40,3 +43,9 @@ def test_a_node_without_quorum_is_not_healthy(ask_at: Ask, cluster: Galera, urls
     problem, *_ = answer.record["problems"]
     assert "non-Primary part of its cluster" in problem
     assert not answer.record["healthy"]
+
+
+@pytest.mark.parametrize("cluster", ["group-replication"], indirect=True, scope="session")
+def test_it_warns_of_several_primaries(ask_at: Ask, urls: list[str]) -> None:
+    warnings = ask_at(urls[0], "doctor", "--json").record["warnings"]
+    assert [one for one in warnings if one.startswith("group_replication_single_primary_mode=OFF")]

@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 
 from queue_db import QueueDB
+from queue_db.feeds.store import rows
 from tests.clusters.conftest import catch_up
 from tests.feeds.conftest import ORDERINGS
-from tests.races.interleaving import at_once
+from tests.races.interleaving import at_once, between
 
 MESSAGES = 40  # of each publisher
 
@@ -76,3 +77,20 @@ def test_two_publishes_with_one_key_on_two_nodes_are_one(nodes: list[QueueDB], u
     for number in range(10):
         ids = at_once(*(lambda db=db, k=f"k{number}": db.feed(name).publish("n", 1, idempotency_key=k) for db in nodes))
         assert len(set(map(str, ids))) == 1, ids
+
+
+def test_no_message_stays_of_a_feed_that_was_deleted_meanwhile(nodes: list[QueueDB], urls: list[str], name: str) -> None:
+    nodes[0].feeds.set(name, ordering="ranked")
+    catch_up(urls[1])
+    feed = nodes[1].core.read("find", rows.find_feed, name)
+    assert feed is not None
+
+    def publish() -> None:
+        with nodes[0].database.begin() as connection:  # nothing follows this commit
+            nodes[0].feed(name).publish("n", using=connection)
+        catch_up(urls[1])
+
+    with between(nodes[1].database.engine, "DELETE FROM JOBS_MESSAGES", publish) as published:
+        assert nodes[1].feeds.delete(name)
+    assert published
+    assert nodes[1].core.read("left", rows.waiting, [feed.id]) == {feed.id: 0}

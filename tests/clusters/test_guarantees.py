@@ -8,14 +8,16 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from sqlalchemy import func, select
 
 from queue_db import QueueDB
 from queue_db.limits import store as limits
+from queue_db.routes.tables import route_tables
 from queue_db.store import Transaction
 from queue_db.testing import SettableClock
 from tests.clusters.conftest import catch_up
 from tests.patience import PATIENCE
-from tests.races.interleaving import at_once
+from tests.races.interleaving import at_once, between
 
 
 def test_workers_on_two_nodes_never_share_more_than_the_concurrency(nodes: list[QueueDB], urls: list[str], name: str) -> None:
@@ -98,6 +100,22 @@ def test_an_occurrence_of_a_schedule_is_enqueued_once(
             catch_up(url)
     assert nodes[2].queue(name).stats().available == 5
     nodes[0].schedules.remove(name)
+
+
+def test_no_subscription_outlives_its_route(nodes: list[QueueDB], urls: list[str], name: str) -> None:
+    nodes[0].routes.set(name, count=name)
+    catch_up(urls[1])
+
+    def subscribe() -> bool:
+        added = nodes[0].routes.subscribe("a.*", name)
+        catch_up(urls[1])
+        return added
+
+    with between(nodes[1].database.engine, "DELETE FROM JOBS_ROUTES", subscribe) as subscribed:
+        assert nodes[1].routes.remove(name)
+    assert subscribed == [True]
+    left = select(func.count()).where(route_tables(nodes[1].core.store.tables).subscriptions.c.route == name)
+    assert nodes[1].core.read("left", lambda tx: tx.connection.execute(left).scalar()) == 0
 
 
 @pytest.mark.parametrize("skew", [-2.0, 2.0])

@@ -14,18 +14,19 @@ import pytest
 from sqlalchemy import make_url
 from typer.testing import CliRunner
 
-from queue_db import LeasedJob, PermanentStorageError, QueueDB, TransientStorageError
+from queue_db import PermanentStorageError, QueueDB, TransientStorageError
 from queue_db.aio import AsyncQueueDB
 from queue_db.cli.app import app
 from queue_db.compare.engines import autocommitting
 from queue_db.database.addresses import Address, parsed, placed
+from queue_db.database.database import Database
 from queue_db.spark.target import target_of
-from queue_db.worker import Worker
 from tests.aio.loop import for_asyncio, on_the_loop
 from tests.faults.pair import DEMOTE, PROMOTE, Pair, paired
 from tests.patience import PATIENCE
 from tests.servers import Server, over_tls
 from tests.servers.proxy import Proxy
+from tests.surviving_worker import works_before_and_after
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="module")
 
@@ -69,6 +70,16 @@ def found_at(pair: Pair, server: Server, name: str) -> list[object]:
         return [job.payload for job in db.queue(name).claim(100)]
 
 
+def ports_of(pair: Pair, db: QueueDB, number: int) -> list[str]:
+    """The ports of the servers to which so many connections go."""
+    held = [db.database.connections.take() for _ in range(number)]
+    asks = "SELECT inet_server_port()" if pair.kind == "postgresql" else "SELECT @@port"
+    ports = [str(one.connection.exec_driver_sql(asks).scalar()) for one in held]
+    for connection in held:
+        db.database.connections.put_back(connection)
+    return ports
+
+
 @contextmanager
 def stopped(server: Server) -> Iterator[None]:
     """The server accepts connections and says nothing (SIGSTOP of all its processes)."""
@@ -99,9 +110,13 @@ WAYS = pytest.mark.parametrize("way", [enqueued, enqueued_on_a_loop])
 
 
 @WAYS
-def test_a_dead_address_is_left_out(pair: Pair, name: str, way: Callable[[str, str], int]) -> None:
-    assert way(at(pair, NOWHERE, pair.first), name) == 0
+def test_an_address_that_is_dead_at_the_start_is_left_out_and_counted(
+    pair: Pair, name: str, way: Callable[[str, str], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert way(at(pair, NOWHERE, pair.first), name) == 1
     assert found_at(pair, pair.first, name) == [1]
+    (line,) = [record.message for record in caplog.records if record.name == "queue_db.database"]
+    assert line.startswith(f"new connections go to {address_of(pair.first)}, no longer to {NOWHERE}: ")
 
 
 @WAYS
@@ -118,7 +133,7 @@ def test_a_silent_server_is_left_out_within_the_timeout_of_a_connection(
     # Without a limit on the server's first message, PyMySQL would wait for it as long as for a statement: an hour.
     waits = {"read_timeout": "3600"} if pair.kind != "postgresql" and way is enqueued else {}
     with stopped(pair.first):
-        assert way(at(pair, pair.first, pair.second, **waits), name) == 0
+        assert way(at(pair, pair.first, pair.second, **waits), name) == 1
     assert found_at(pair, pair.second, name) == [1]
 
 
@@ -181,22 +196,9 @@ def test_threads_that_lose_their_server_at_once_count_one_failover(pair: Pair, n
 
 
 def test_a_worker_goes_on_with_the_next_server_when_its_own_is_killed(pair: Pair, name: str) -> None:
-    done: dict[str, threading.Event] = {kind: threading.Event() for kind in ("before", "after")}
     try:
         with QueueDB(at(pair, pair.second, pair.first)) as db, QueueDB(pair.url(pair.first)) as other:
-            worker = Worker(db, name)
-
-            @worker.handles(None)
-            def work(job: LeasedJob) -> None:
-                done[job.kind].set()
-
-            with worker:
-                db.queue(name).enqueue("before")
-                assert done["before"].wait(PATIENCE)
-                pair.second.kill()
-                other.queue(name).enqueue("after")
-                assert done["after"].wait(PATIENCE)
-            assert other.queue(name).stats().running == 0
+            works_before_and_after(db, name, pair.second.kill, other)
             assert db.counters.failovers == 1
     finally:
         pair.second.start()
@@ -205,11 +207,7 @@ def test_a_worker_goes_on_with_the_next_server_when_its_own_is_killed(pair: Pair
 
 def test_all_nodes_in_turn_and_twice_the_one_that_is_named_twice(pair: Pair, name: str) -> None:
     with QueueDB(at(pair, pair.first, pair.second, pair.second, nodes="all")) as db:
-        held = [db.database.connections.take() for _ in range(6)]
-        asks = "SELECT inet_server_port()" if pair.kind == "postgresql" else "SELECT @@port"
-        ports = [str(one.connection.exec_driver_sql(asks).scalar()) for one in held]
-        for connection in held:
-            db.database.connections.put_back(connection)
+        ports = ports_of(pair, db, 6)
     assert [ports.count(address_of(server).port) for server in (pair.first, pair.second)] == [2, 4]
 
 
@@ -222,6 +220,21 @@ def test_an_observer_asks_for_a_server_that_is_read_only(pair: Pair, both: str, 
     with pytest.raises(TransientStorageError, match="it is not read-only; .*it is not read-only"):
         QueueDB(at(pair, pair.second, pair.first, target_session_attrs="read-only"))
     assert enqueued(at(pair, pair.second, pair.first, target_session_attrs="prefer-standby"), name) == 0
+
+
+def test_where_no_standby_is_all_nodes_are_used_in_turn_without_a_pause(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(Database, "pause", lambda self, seconds: pauses.append(seconds))
+    with QueueDB(at(pair, pair.first, pair.second, nodes="all", target_session_attrs="prefer-standby")) as db:
+        assert sorted(ports_of(pair, db, 4)) == sorted([address_of(one).port for one in (pair.first, pair.second)] * 2)
+        assert db.counters.failovers == 0
+    assert not pauses
+
+
+def test_one_address_must_fit_too(pair: Pair, name: str) -> None:
+    assert enqueued(at(pair, pair.first, target_session_attrs="read-write"), name) == 0
+    with pytest.raises(TransientStorageError, match=f"{address_of(pair.first)}: it is no standby"):
+        QueueDB(at(pair, pair.first, target_session_attrs="standby"))
 
 
 @WAYS

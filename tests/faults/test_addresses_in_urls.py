@@ -29,7 +29,8 @@ from queue_db.service.pages.words import whereabouts
         ("jdbc:postgresql://a:1,b/db", [("a", "1"), ("b", "5432")]),
         ("mysql://u:p@h/a,b", []),
         ("mysql://u:p@h/db?nodes=all", []),
-        ("postgresql://u:p,q@h/db?target_session_attrs=read-write", []),
+        ("postgresql://u:p,q@h/db?target_session_attrs=read-write", [("h", "5432")]),
+        ("mysql://u@h:1/db?target_session_attrs=standby", [("h", "1")]),
         ("sqlite:///a,b.db", []),
     ],
 )
@@ -70,6 +71,7 @@ def test_a_url_is_shown_as_people_write_it() -> None:
             "mysql://a,b/db?target_session_attrs=fast",
             "target_session_attrs=fast in the database URL: must be one of any, read-write",
         ),
+        ("mysql://a/db?target_session_attrs=fast", "target_session_attrs=fast in the database URL: must be one of any"),
         ("postgresql://u@/db?host=a,b,c&port=1,2", "as many ports as addresses"),
         ("sqlite://a,b/db", "its URL takes no addresses"),
         ("jdbc:mysql:loadbalance://a,b/db", "write it without jdbc:"),

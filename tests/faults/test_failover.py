@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,16 +10,16 @@ import httpx2
 import pytest
 from sqlalchemy import create_engine
 
-from queue_db import LeasedJob, QueueDB, TransientStorageError
+from queue_db import QueueDB, TransientStorageError
 from queue_db.aio import AsyncQueueDB
 from queue_db.service import Settings, service
 from queue_db.service.live.incidents import IncidentType
-from queue_db.worker import Worker
 from tests.aio.loop import for_asyncio, on_the_loop
 from tests.faults.pair import DEMOTE, PROMOTE, Pair, paired
 from tests.patience import PATIENCE, wait_for
 from tests.servers.proxy import Proxy
 from tests.service.conftest import serving_app
+from tests.surviving_worker import works_before_and_after
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="module")
 
@@ -103,21 +102,8 @@ def test_asyncio_follows(pair: Pair, proxy: Proxy, name: str) -> None:
 
 
 def test_a_worker_follows_without_a_restart(pair: Pair, proxy: Proxy, name: str) -> None:
-    done: dict[str, threading.Event] = {kind: threading.Event() for kind in ("before", "after")}
     with QueueDB(proxy.url(pair.url(pair.first))) as db, QueueDB(pair.url(pair.second)) as promoted:
-        worker = Worker(db, name)
-
-        @worker.handles(None)
-        def work(job: LeasedJob) -> None:
-            done[job.kind].set()
-
-        with worker:
-            db.queue(name).enqueue("before")
-            assert done["before"].wait(60)
-            pair.fail_over(proxy)
-            promoted.queue(name).enqueue("after")
-            assert done["after"].wait(60)
-        assert promoted.queue(name).stats().running == 0
+        works_before_and_after(db, name, lambda: pair.fail_over(proxy), promoted)
 
 
 # --- the service ------------------------------------------------------------------------------------------------------

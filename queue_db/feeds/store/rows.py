@@ -247,6 +247,15 @@ def remove(tx: Transaction, name: str) -> bool:
     return by_key.delete(tx, tables.feeds, {"id": row.id})
 
 
+def remove_strays(tx: Transaction) -> None:
+    """Delete the messages in the inbox whose feed is gone: other nodes of a cluster do not see the lock of :func:`remove`."""
+    feeds, inbox = feed_tables(tx.tables).feeds, feed_tables(tx.tables).inbox
+    # In a statement of its own: a DELETE with this condition may read a newer inbox than feeds.
+    strays = select(inbox.c.feed).where(inbox.c.feed.not_in(select(feeds.c.id))).distinct()
+    for feed in tx.connection.execute(strays).scalars().all():
+        _empty(tx, feed, (inbox,))
+
+
 def _empty(tx: Transaction, feed: int, tables: Sequence[Table]) -> None:
     """Delete all rows of a feed, which may be millions."""
     with long_statements(tx.connection):
