@@ -15,7 +15,7 @@ from queue_db import __version__
 from queue_db.cli import output, panels, rights, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.diagnosis import Diagnosis, OpenTransaction
-from queue_db.cli.options import CommonOptions
+from queue_db.cli.options import CommonOptions, ReplicasOption
 from queue_db.database import schema_version
 from queue_db.db import QueueDB
 from queue_db.dialects.clock import clock_query
@@ -23,6 +23,7 @@ from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, Storage
 from queue_db.model import Capability
 from queue_db.monitoring.insights import Finding, findings
 from queue_db.removal import known_removals, removal_for
+from queue_db.store import Transaction
 from queue_db.store.schema.tables import HEAD
 from queue_db.strategies import known_strategies, strategy_for
 
@@ -49,6 +50,7 @@ class _Clock:
 def doctor(
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Exit status 1 also for what is slow and for warnings.")] = False,
+    replicas: ReplicasOption = None,
     common: CommonOptions,
 ) -> None:
     """Check the database, the tables, the rights and the workers, and print what to fix. Run it as the user of your workers.
@@ -67,7 +69,7 @@ def doctor(
 
     With --strict the exit status is 1 also for what is slow and for warnings.
     """
-    with common.open() as db:
+    with common.open(replicas=replicas) as db:
         report = _examine(db, strict=strict)
     if common.as_json:
         output.record(report)
@@ -106,6 +108,9 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
             facts["open transactions"] = f"this user does not see all of them: run this as an administrator, or {hidden}"
     stuck = [one.sentence for one in found if one.stuck]
     slow = [one.sentence for one in found if not one.stuck]
+    if db.core.replicas is not None:
+        db.core.replicas.read("doctor", Transaction.read_clock)
+        facts["replica"] = f"{db.core.replicas.url}, {db.core.replicas.words}"
     if abs(clock.skew) > SKEW + clock.round_trip / 2:
         warnings.append(_skew_warning(clock.skew, several_writers=Capability.SEVERAL_WRITERS in database.capabilities))
     return {

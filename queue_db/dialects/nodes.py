@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sqlalchemy import Connection, text
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError
 
 # A member that has left its group, or that is not yet in it, is read-only. A node of Galera that has lost its cluster, or that has
 # not yet its data, is not ready, and mostly refuses this statement with error 1047. Only MariaDB reads the comment; without Galera
@@ -15,6 +18,16 @@ _STATE = """\
 SELECT @@global.read_only /*M! ,
     EXISTS (SELECT * FROM information_schema.global_status WHERE variable_name = 'wsrep_ready' AND variable_value <> 'ON')
     AND EXISTS (SELECT * FROM information_schema.global_variables WHERE variable_name = 'wsrep_on' AND variable_value = 'ON') */"""
+
+
+# A standby that has replayed all that it has received is behind only if it receives nothing.
+_LAG = text("""\
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN 0
+    WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() AND EXISTS (SELECT * FROM pg_stat_wal_receiver) THEN 0
+    ELSE EXTRACT(EPOCH FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END""")
+
+_REPLICA = text("SHOW REPLICA STATUS")
+_BEHIND = ("Seconds_Behind_Source", "Seconds_Behind_Master")
 
 
 class Role(NamedTuple):
@@ -43,6 +56,10 @@ class Nodes:
         """
         raise NotImplementedError
 
+    def lag(self, connection: Connection) -> float:
+        """Seconds that the server is behind; 0: it is no replica; inf: it does not replicate; nan: the user may not know."""
+        raise NotImplementedError
+
 
 class PostgreSQLNodes(Nodes):
     """A primary and its standbys."""
@@ -53,6 +70,10 @@ class PostgreSQLNodes(Nodes):
             found = Role(*cursor.fetchone())
         driver.rollback()
         return found
+
+    def lag(self, connection: Connection) -> float:
+        seconds = connection.execute(_LAG).scalar()
+        return math.inf if seconds is None else float(seconds)
 
 
 class MySQLNodes(Nodes):
@@ -81,3 +102,14 @@ class MySQLNodes(Nodes):
             read_only, *away = cursor.fetchone()
         refuses = str(read_only) not in ("0", "OFF") or any(away)
         return Role(refuses, refuses)
+
+    def lag(self, connection: Connection) -> float:
+        # Members of Galera and of Group Replication answer without a row.
+        try:
+            sources = connection.execute(_REPLICA).mappings().all()
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            return math.nan
+        behind = [next(of[name] for name in _BEHIND if name in of) for of in sources]
+        return max((math.inf if seconds is None else float(seconds) for seconds in behind), default=0.0)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from queue_db import arguments
-from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, NoSuchFeedError, TrimmedError
 from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
@@ -112,9 +111,11 @@ def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, li
     """
     known = feed.row()
     after = 0 if position is None else position.seq
-    row, found = feed.core.run(Run("page", write=False), _page, known, after, limit)
+    row, found = feed.core.observe("page", _page, known, after, limit)
+    if len(found) < limit and feed.core.replicas is not None:  # a replica does not have the end of the feed
+        row, found = feed.core.read("page", _page, known, after, limit)
     if row is not None and len(found) < limit and numbering.if_possible(feed, lambda: feed.rank_once(known)):
-        row, found = feed.core.run(Run("page", write=False), _page, known, after, limit)
+        row, found = feed.core.read("page", _page, known, after, limit)
     if row is None:
         feed.forget()
         if position is None:

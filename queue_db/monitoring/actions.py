@@ -78,7 +78,8 @@ class Actions:
         arguments.whole("limit", limit, 1)
         below = None if after is None else arguments.whole("after", after, 0, 2**63 - 1)
         return [
-            _action(row) for row in self._core.read("monitoring.page_of_actions", actions.page_of_actions, below=below, limit=limit)
+            _action(row)
+            for row in self._core.observe("monitoring.page_of_actions", actions.page_of_actions, below=below, limit=limit)
         ]
 
 

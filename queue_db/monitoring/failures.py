@@ -52,5 +52,5 @@ def grouped(core: Core, queue: str | None, kind: str | None, error_class: str | 
             trace=last.trace,
             job_id=last.job_id,
         )
-        for row, last in core.read("monitoring.groups", failures.groups, **some, scan=SCANNED, limit=limit)
+        for row, last in core.observe("monitoring.groups", failures.groups, **some, scan=SCANNED, limit=limit)
     ]
