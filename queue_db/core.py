@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import Pool
 
@@ -89,21 +89,14 @@ class Core:
         max_payload: int,
         worker: str | None,
         clock: Callable[[], int] | None,
-        replicas: str | URL | None = None,
-        max_replica_lag: float = 0.0,
     ) -> None:
         database.require(strategy.needs, f"strategy {strategy.name!r}")
         database.require(removal.needs, f"removal {removal.name!r}")
         _refuse_schema_map(database.engine, tables, "this engine")
         self.database = database
-        notifications = Notifications(tables)
-
-        def store(of: Database) -> Store:
-            return Store(tables, of.dialect, of.capabilities, clock, notifications=notifications)
-
-        self.store = store(database)
-        #: Where :meth:`observe` reads; None: from the database itself.
-        self.replicas = None if replicas is None else Replicas(replicas, database, store, max_replica_lag)
+        self.store = Store(tables, database.dialect, database.capabilities, clock, notifications=Notifications(tables))
+        #: Where :func:`observe` reads; None: from the database itself.
+        self.replicas: Replicas | None = None
         warn_of_other_nodes(strategy, database.capabilities)
         self.strategy = strategy
         self.removal = removal
@@ -192,12 +185,6 @@ class Core:
 
         :param name: the name in errors, such as ``groups.repair``: a module of the store or a slice, then the function.
         """
-        return self.run(Run(name, write=False), query, *args, **kwargs)
-
-    def observe(self, name: str, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """:meth:`read`, from a replica if there is one: for answers that are only shown, and by which nothing is decided."""
-        if self.replicas is not None and (found := self.replicas.read(name, query, *args, **kwargs)) is not None:
-            return found[0]
         return self.run(Run(name, write=False), query, *args, **kwargs)
 
     def write(self, name: str, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -326,6 +313,13 @@ class Core:
         if there != here:
             remedy = "use a connection to the same database, or a QueueDB for that one"
             raise ConfigurationError(f"using= is a connection to {there}, but this queue is in {here}: {remedy}")
+
+
+def observe(core: Core, name: str, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """:meth:`Core.read`, from a replica if there is one: for answers that are only shown, and by which nothing is decided."""
+    if core.replicas is not None and (found := core.replicas.read(name, query, *args, **kwargs)) is not None:
+        return found[0]
+    return core.run(Run(name, write=False), query, *args, **kwargs)
 
 
 def _refuse_schema_map(of: Engine | Connection, tables: Tables, whose: str) -> None:

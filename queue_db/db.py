@@ -12,6 +12,7 @@ from queue_db.codecs import Codec, JSONCodec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
 from queue_db.database.database import Database
+from queue_db.database.replicas import Replicas
 from queue_db.database.transaction import Run
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.queue import Queue
@@ -122,9 +123,9 @@ class QueueDB:
                 max_payload=max_payload,
                 worker=worker,
                 clock=clock,
-                replicas=replicas,
-                max_replica_lag=max_replica_lag,
             )
+            if replicas is not None:
+                self.core.replicas = Replicas(replicas, self.database, self.core.store, max_replica_lag)
         except BaseException:
             self.database.close()
             raise

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL
@@ -32,11 +33,11 @@ class Replicas:
     """Answers reads from a replica that is at most ``max_lag`` seconds behind. Without one, the caller reads the primary.
 
     :param url: one address or several.
-    :param store: makes the store of an opened replica.
+    :param store: that of the primary.
     :raises ConfigurationError: the URL cannot be read, or names another kind of database.
     """
 
-    def __init__(self, url: str | URL, primary: Database, store: Callable[[Database], Store], max_lag: float) -> None:
+    def __init__(self, url: str | URL, primary: Database, store: Store, max_lag: float) -> None:
         parsed = parse_url(url, asynchronous=primary.asynchronous)
         if not primary.dialect.served or type(dialect_for(parsed.get_backend_name())) is not type(primary.dialect):
             raise ConfigurationError(f"{masked(parsed)} cannot be a replica of {primary.url}")
@@ -45,7 +46,7 @@ class Replicas:
         self.url, self.max_lag = masked(parsed), max_lag
         #: Seconds that the replica of the last read was behind; inf: it does not answer or replicate; nan: unknown.
         self.lag = math.nan
-        self._target, self._primary, self._make_store = parsed, primary, store
+        self._target, self._primary, self._store = parsed, primary, store
         self._opened: tuple[Database, Store] | None = None
         self._next = 0.0
         self._why: str | None = None
@@ -88,7 +89,7 @@ class Replicas:
     def _open(self) -> tuple[Database, Store]:
         if self._opened is None:
             made = type(self._primary)(self._target)
-            self._opened = made, self._make_store(made)
+            self._opened = made, replace(self._store, dialect=made.dialect, capabilities=made.capabilities, beside={})
         return self._opened
 
     def _late(self, tx: Transaction) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from queue_db import arguments
+from queue_db.core import observe
 from queue_db.errors import ArgumentError, NoSuchFeedError, TrimmedError
 from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
@@ -111,7 +112,7 @@ def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, li
     """
     known = feed.row()
     after = 0 if position is None else position.seq
-    row, found = feed.core.observe("page", _page, known, after, limit)
+    row, found = observe(feed.core, "page", _page, known, after, limit)
     if len(found) < limit and feed.core.replicas is not None:  # a replica does not have the end of the feed
         row, found = feed.core.read("page", _page, known, after, limit)
     if row is not None and len(found) < limit and numbering.if_possible(feed, lambda: feed.rank_once(known)):
