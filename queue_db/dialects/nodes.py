@@ -19,6 +19,10 @@ SELECT @@global.read_only /*M! ,
     EXISTS (SELECT * FROM information_schema.global_status WHERE variable_name = 'wsrep_ready' AND variable_value <> 'ON')
     AND EXISTS (SELECT * FROM information_schema.global_variables WHERE variable_name = 'wsrep_on' AND variable_value = 'ON') */"""
 
+# A node of Galera applies what another one has committed a moment later. Until then it says of a lease that was made there that
+# it is lost. 3: BEGIN, reads, updates and deletes wait for it. MySQL must get a statement too.
+_IN_STEP = "SET @in_step = 1 /*M! , SESSION wsrep_sync_wait = 3 */"
+
 
 # A standby that has replayed all that it has received is behind only if it receives nothing.
 _LAG = text("""\
@@ -59,6 +63,9 @@ class Nodes:
     def lag(self, connection: Connection) -> float:
         """Seconds that the server is behind; 0: it is no replica; inf: it does not replicate; nan: the user may not know."""
         raise NotImplementedError
+
+    def keep_in_step(self, driver: Any) -> None:
+        """Let a new connection see all that other nodes have committed before. Called if each connection goes to another one."""
 
 
 class PostgreSQLNodes(Nodes):
@@ -113,3 +120,7 @@ class MySQLNodes(Nodes):
             return math.nan
         behind = [next(of[name] for name in _BEHIND if name in of) for of in sources]
         return max((math.inf if seconds is None else float(seconds) for seconds in behind), default=0.0)
+
+    def keep_in_step(self, driver: Any) -> None:
+        with driver.cursor() as cursor:
+            cursor.execute(_IN_STEP)
