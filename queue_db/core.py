@@ -76,6 +76,9 @@ class Core:
     :raises UnsupportedError: the server lacks what the strategy or the removal needs.
     """
 
+    #: Where :func:`observe` reads; None: from the database itself.
+    replicas: Replicas | None = None
+
     def __init__(
         self,
         database: Database,
@@ -95,8 +98,6 @@ class Core:
         _refuse_schema_map(database.engine, tables, "this engine")
         self.database = database
         self.store = Store(tables, database.dialect, database.capabilities, clock, notifications=Notifications(tables))
-        #: Where :func:`observe` reads; None: from the database itself.
-        self.replicas: Replicas | None = None
         warn_of_other_nodes(strategy, database.capabilities)
         self.strategy = strategy
         self.removal = removal
