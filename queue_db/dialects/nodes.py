@@ -31,7 +31,7 @@ SELECT CASE WHEN NOT pg_is_in_recovery() THEN 0
     ELSE EXTRACT(EPOCH FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END""")
 
 _REPLICA = text("SHOW REPLICA STATUS")
-_BEHIND = ("Seconds_Behind_Source", "Seconds_Behind_Master")
+_RECEIVES, _BEHIND = ("Replica_IO_Running", "Slave_IO_Running"), ("Seconds_Behind_Source", "Seconds_Behind_Master")
 
 
 class Role(NamedTuple):
@@ -118,8 +118,10 @@ class MySQLNodes(Nodes):
             if error.connection_invalidated:
                 raise
             return math.nan
-        behind = [next(of[name] for name in _BEHIND if name in of) for of in sources]
-        return max((math.inf if seconds is None else float(seconds) for seconds in behind), default=0.0)
+        found = [[next(of[name] for name in names if name in of) for names in (_RECEIVES, _BEHIND)] for of in sources]
+        # MySQL says 0 of a replica that has lost its source and has applied what it had received.
+        behind = (math.inf if receives != "Yes" or seconds is None else float(seconds) for receives, seconds in found)
+        return max(behind, default=0.0)
 
     def keep_in_step(self, driver: Any) -> None:
         with driver.cursor() as cursor:
