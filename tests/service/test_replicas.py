@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import httpx2
 import pytest
@@ -69,3 +70,11 @@ def test_the_dashboard_shows_the_lag(open_db: Open, url: str, name: str) -> None
     with serving(db, Settings(closed=False)) as base, httpx2.Client(base_url=base, timeout=PATIENCE, verify=False) as client:
         assert "replica: 0.0 s behind" in client.get("/", follow_redirects=True).text
         assert "\nqueue_db_replica_lag_seconds 0.0\n" in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_the_command_line_takes_them(ask_at: Callable[..., Any], fresh_url: str) -> None:
+    ask_at(fresh_url, "migrate")
+    report = ask_at(fresh_url, "doctor", "--replicas", fresh_url, "--json").record
+    assert report["facts"]["replica"].endswith(", 0.0 s behind")
+    assert ask_at(fresh_url, "top", "--once", "--replicas", fresh_url, "--json").record
