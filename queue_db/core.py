@@ -318,8 +318,10 @@ class Core:
 
 def observe(core: Core, name: str, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """:meth:`Core.read`, from a replica if there is one: for answers that are only shown, and by which nothing is decided."""
-    if core.replicas is not None and (found := core.replicas.read(name, query, *args, **kwargs)) is not None:
-        return found[0]
+    if core.replicas is not None:
+        core.ready()
+        if (found := core.replicas.read(name, query, *args, **kwargs)) is not None:
+            return found[0]
     return core.run(Run(name, write=False), query, *args, **kwargs)
 
 

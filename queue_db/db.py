@@ -225,11 +225,11 @@ class QueueDB:
         """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
         try:
             self.database.close()
-            if self.core.replicas is not None:
-                self.core.replicas.close()
         finally:
             # After the database is closed: closing the listener wakes tasks, which must find it closed.
             self.core.loop_listening.close()
+            if self.core.replicas is not None:
+                self.core.replicas.close()
 
     def __enter__(self) -> Self:
         self.database.check_open()

@@ -111,9 +111,10 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     _try_addresses(db, facts, warnings)
     stuck = [one.sentence for one in found if one.stuck]
     slow = [one.sentence for one in found if not one.stuck]
-    if db.core.replicas is not None:
-        db.core.replicas.read("doctor", Transaction.read_clock)
-        facts["replica"] = f"{db.core.replicas.url}, {db.core.replicas.words}"
+    if (replicas := db.core.replicas) is not None:
+        if replicas.read("doctor", Transaction.read_clock) is None:
+            warnings.append(f"the replica {replicas.url} is {replicas.words}")
+        facts["replica"] = f"{replicas.url}, {replicas.words}"
     if abs(clock.skew) > SKEW + clock.round_trip / 2:
         warnings.append(_skew_warning(clock.skew, several_writers=Capability.SEVERAL_WRITERS in database.capabilities))
     return {

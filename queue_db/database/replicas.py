@@ -13,7 +13,7 @@ from sqlalchemy import URL
 
 from queue_db.database import addresses
 from queue_db.database.database import Database
-from queue_db.database.masking import masked
+from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
@@ -25,8 +25,9 @@ log = logging.getLogger("queue_db.database")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: Seconds for which replicas that did not answer are not asked again: an attempt to connect may take as long as its timeout.
-_REST = 30.0
+#: Seconds in which a replica is not asked again after it was too late, and after it failed; and at least this many times the
+#: duration of what failed: an attempt to connect may take as long as its timeout.
+_LATE, _AWAY, _TIMES = 2.0, 30.0, 20
 
 
 class Replicas:
@@ -48,7 +49,7 @@ class Replicas:
         self.lag = math.nan
         self._target, self._primary, self._store = parsed, primary, store
         self._opened: tuple[Database, Store] | None = None
-        self._next = 0.0
+        self._next = 0.0  # it is not asked before
         self._why: str | None = None
 
     def read(
@@ -56,29 +57,34 @@ class Replicas:
     ) -> tuple[_T] | None:
         """The answer of ``query``; None: the primary must be asked."""
         self._primary.check_open()
-        if time.monotonic() < self._next:
+        began = time.monotonic()
+        if not self._has_turn(began):
             return None
+        why: str | None = None
+        rest = _LATE
         try:
             # Measured on the connection of the read: each connection may lead to another replica.
             tx = OwnTransaction(*self._open(), Run(name, write=False, attempts=1))
             try:
                 with tx:
-                    late = self._late(tx)
-                    answer = None if late else (query(tx, *args, **kwargs),)
+                    why = self._late(tx)
+                    answer = None if why else (query(tx, *args, **kwargs),)
             finally:
                 tx.give_back()
         except QueueDBError as error:
             self._primary.check_open()  # otherwise it was closed meanwhile
-            self.lag, self._next = math.inf, time.monotonic() + _REST
-            answer, late = None, str(error)
-        self._tell(late)
+            self.lag, why, answer = math.inf, mask(str(error), secrets_in(self._target)), None
+            rest = max(_AWAY, _TIMES * (time.monotonic() - began))
+        if why is not None and self._opened is not None:
+            self._opened[0].connections.renew()  # the next one may lead to another replica
+        self._tell(why, rest)
         return answer
 
     @property
     def words(self) -> str:
         """What people read of it."""
-        if self._why is not None:
-            return f"not read: {self._why}"
+        if (why := self._why) is not None:
+            return f"not read: {why}"
         return "not read yet" if math.isnan(self.lag) else f"{self.lag:.1f} s behind"
 
     def close(self) -> None:
@@ -86,10 +92,22 @@ class Replicas:
         if self._opened is not None:
             self._opened[0].close()
 
+    def _has_turn(self, now: float) -> bool:
+        """Whether this caller asks a replica. While it is not known that one answers, one caller at a time does: others go on."""
+        with self._primary.counting:
+            if now < self._next:
+                return False
+            if self._opened is None or self._why is not None:
+                self._next = now + _AWAY
+            return True
+
     def _open(self) -> tuple[Database, Store]:
         if self._opened is None:
             made = type(self._primary)(self._target)
+            made.counters, made.counting = self._primary.counters, self._primary.counting
             self._opened = made, replace(self._store, dialect=made.dialect, capabilities=made.capabilities, beside={})
+            if self._primary.closed:
+                self.close()
         return self._opened
 
     def _late(self, tx: Transaction) -> str | None:
@@ -101,9 +119,14 @@ class Replicas:
             return "its lag is unknown: its user needs the right REPLICATION CLIENT, or REPLICA MONITOR"
         return "it does not replicate" if math.isinf(lag) else f"it is {lag:.1f} s behind"
 
-    def _tell(self, why: str | None) -> None:
-        before, self._why = self._why, why
-        if before is None and why is not None:
+    def _tell(self, why: str | None, rest: float) -> None:
+        """Keep why the replica is not read. When this begins, count and log it."""
+        with self._primary.counting:
+            before, self._why = self._why, why
+            self._next = 0.0 if why is None else time.monotonic() + rest
+            begins = before is None and why is not None
+            self._primary.counters.replica_fallbacks += begins
+        if begins:
             log.warning("the primary is read in place of the replica %s: %s", self.url, why, extra={"outcome": "replica"})
         elif before is not None and why is None:
             log.info("the replica %s is read again", self.url)

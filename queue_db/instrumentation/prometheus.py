@@ -130,7 +130,7 @@ class _Database(Collector):
             counter.add_metric([], getattr(self._db.counters, name))
             yield counter
         if (replicas := self._db.core.replicas) is not None:
-            text = "Seconds that the replica of the last read was behind; infinite: it is away; NaN: unknown"
+            text = "Seconds that the replica of the last read was behind; infinite: it does not answer or replicate; NaN: unknown"
             yield GaugeMetricFamily("queue_db_replica_lag_seconds", text, replicas.lag)
         found, up = self._read()
         if up is not None:

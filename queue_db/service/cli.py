@@ -274,7 +274,7 @@ def serve(
     )
     answers = _Answers(settings, common, address, several, root, trusted, replicas)
     new = _is_new(common.required_url(), read_only=read_only)
-    with log_to_stderr(common.url, log.log_format, verbose=log.verbose):
+    with log_to_stderr([url for url in (common.url, replicas) if url], log.log_format, verbose=log.verbose):
         for quiet in ("uvicorn", "alembic"):
             logging.getLogger(quiet).setLevel(logging.WARNING)
         if (supervisor := processes.link()) is not None:
