@@ -73,7 +73,8 @@ class Replicas:
                 tx.give_back()
         except QueueDBError as error:
             self._primary.check_open()  # otherwise it was closed meanwhile
-            self.lag, why, answer = math.inf, mask(str(error), secrets_in(self._target)), None
+            self.lag, answer = math.inf, None
+            why = mask(str(error).removeprefix(f"cannot open {self.url}: "), secrets_in(self._target))
             rest = max(_AWAY, _TIMES * (time.monotonic() - began))
         if why is not None and self._opened is not None:
             self._opened[0].connections.renew()  # the next one may lead to another replica
