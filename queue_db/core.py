@@ -22,6 +22,7 @@ from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database import schema_version
 from queue_db.database.database import Database
+from queue_db.database.replicas import Replicas
 from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ConfigurationError, StorageError
 from queue_db.notifications.deaths import Death, Deaths
@@ -74,6 +75,9 @@ class Core:
     :param worker: the name that claimed jobs show; None: the name of the process.
     :raises UnsupportedError: the server lacks what the strategy or the removal needs.
     """
+
+    #: Where :func:`observe` reads; None: from the database itself.
+    replicas: Replicas | None = None
 
     def __init__(
         self,
@@ -310,6 +314,15 @@ class Core:
         if there != here:
             remedy = "use a connection to the same database, or a QueueDB for that one"
             raise ConfigurationError(f"using= is a connection to {there}, but this queue is in {here}: {remedy}")
+
+
+def observe(core: Core, name: str, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """:meth:`Core.read`, from a replica if there is one: for answers that are only shown, and by which nothing is decided."""
+    if core.replicas is not None:
+        core.ready()
+        if (found := core.replicas.read(name, query, *args, **kwargs)) is not None:
+            return found[0]
+    return core.run(Run(name, write=False), query, *args, **kwargs)
 
 
 def _refuse_schema_map(of: Engine | Connection, tables: Tables, whose: str) -> None:

@@ -12,6 +12,7 @@ from queue_db.codecs import Codec, JSONCodec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
 from queue_db.database.database import Database
+from queue_db.database.replicas import Replicas
 from queue_db.database.transaction import Run
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.queue import Queue
@@ -68,6 +69,9 @@ class QueueDB:
         If it raises or returns an impossible wait, the default wait is used for that job, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
     :param pool_size: connections that stay open while idle, 1 to 1,000; more are opened when needed.
+    :param replicas: the URL of replicas of the database, one address or several. From there come ``stats``, lists of jobs, failures
+        and actions, the history of metrics, and full pages of ``Feed.read``; from the primary, if no replica answers.
+    :param max_replica_lag: a replica that is more than this many seconds behind is not read.
     :param clock: for tests: a function that returns microseconds since 1970, used instead of the database's clock.
     :raises ArgumentError: ``retry_after`` is not a function of one number, or another value is outside its allowed range.
     :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed.
@@ -91,6 +95,8 @@ class QueueDB:
         retry_after: backoff.Backoff | None = None,
         max_payload: int = MAX_PAYLOAD,
         pool_size: int = 5,
+        replicas: str | URL | None = None,
+        max_replica_lag: float = 10.0,
         clock: Callable[[], int] | None = None,
     ) -> None:
         chosen_strategy, chosen_removal = strategy_for(strategy), removal_for(removal)
@@ -100,6 +106,7 @@ class QueueDB:
         retry_after = backoff.exponential() if retry_after is None else backoff.checked("retry_after", retry_after)
         arguments.whole("max_payload", max_payload, 1)
         arguments.whole("pool_size", pool_size, 1, MOST_CONNECTIONS)
+        max_replica_lag = arguments.seconds("max_replica_lag", max_replica_lag) / 1_000_000
         if clock is not None and not callable(clock):
             raise arguments.wrong("clock", clock, ": must be a function that returns microseconds since 1970")
         tables(table, schema)  # refuses bad names before anything is opened
@@ -117,6 +124,8 @@ class QueueDB:
                 worker=worker,
                 clock=clock,
             )
+            if replicas is not None:
+                self.core.replicas = Replicas(replicas, self.database, self.core.store, max_replica_lag)
         except BaseException:
             self.database.close()
             raise
@@ -219,6 +228,8 @@ class QueueDB:
         finally:
             # After the database is closed: closing the listener wakes tasks, which must find it closed.
             self.core.loop_listening.close()
+            if self.core.replicas is not None:
+                self.core.replicas.close()
 
     def __enter__(self) -> Self:
         self.database.check_open()

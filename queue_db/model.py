@@ -362,6 +362,7 @@ class Counters:
     other_errors: int = 0
     discarded: int = 0  #: connections that were closed because an interrupt had left their transactions in doubt
     failovers: int = 0  #: times that a server of several was left for another: it failed, refused changes, or was away at the start
+    replica_fallbacks: int = 0  #: times that reads went back to the primary, since the replica was away or too far behind
     unregistered: int = 0  #: workers that could not write or read the rows of workers; if one is killed, its jobs are not rescued
     condition_errors: int = 0  #: times that a route did not act since its condition could not be evaluated
     loops: int = 0  #: routes that were cut: they lead back to where the message has been, or exceed the limit of forwards

@@ -157,8 +157,8 @@ class Administration:
     def _runs(self, queue: str) -> bool:
         """Whether a job of ``queue`` runs. Reads the first jobs by due time, and all jobs only if the first jobs give no answer."""
         inspection = self._core.inspection
-        stats = inspection.stats(queue, _LOOKED_AT)
-        return bool(stats.running or ("running" in stats.capped and inspection.stats(queue).running))
+        stats = inspection.counted(queue, _LOOKED_AT)
+        return bool(stats.running or ("running" in stats.capped and inspection.counted(queue).running))
 
     def purge(self, queue: str) -> int:
         # Jobs that are enqueued during the purge must stay, such as the callback job of a batch. Their ids are above ``upto``.

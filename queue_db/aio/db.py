@@ -72,6 +72,9 @@ class AsyncQueueDB(Opening):
         If it raises or returns an impossible wait, the default wait is used for that job, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
     :param pool_size: connections that stay open while idle, 1 to 1,000; more are opened when needed.
+    :param replicas: the URL of replicas of the database, one address or several. From there come ``stats``, lists of jobs, failures
+        and actions, the history of metrics, and full pages of ``Feed.read``; from the primary, if no replica answers.
+    :param max_replica_lag: a replica that is more than this many seconds behind is not read.
     :param clock: for tests: a function that returns microseconds since 1970, used instead of the database's clock.
     :raises ArgumentError: ``retry_after`` is not a function of one number.
     :raises ConfigurationError: the engine is not for asyncio, or shares one connection between tasks.
@@ -91,6 +94,8 @@ class AsyncQueueDB(Opening):
         retry_after: backoff.Backoff | None = None,
         max_payload: int = MAX_PAYLOAD,
         pool_size: int = 5,
+        replicas: str | URL | None = None,
+        max_replica_lag: float = 10.0,
         clock: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(
@@ -105,6 +110,8 @@ class AsyncQueueDB(Opening):
             retry_after=retry_after,
             max_payload=max_payload,
             pool_size=pool_size,
+            replicas=replicas,
+            max_replica_lag=max_replica_lag,
             clock=clock,
         )
 

@@ -27,7 +27,7 @@ class Command(TyperCommand):
             with profiles.used(ctx):
                 return super().invoke(ctx)
         except QueueDBError as error:
-            secrets = secrets_in(ctx.params.get("url"))
+            secrets = _secrets(ctx)
             message = mask(_message(error, self.params), secrets)
             for note in getattr(error, "__notes__", ()):
                 output.note(mask(note, secrets))
@@ -43,9 +43,13 @@ class Command(TyperCommand):
         except Exception as error:
             if isinstance(error, typer.BadParameter):
                 raise
-            output.note(mask(traceback.format_exc(), secrets_in(ctx.params.get("url"))))
+            output.note(mask(traceback.format_exc(), _secrets(ctx)))
             output.note("queue-db: this is a bug in queue-db; please report it with the lines above")
             raise typer.Exit(statuses.BUG) from None
+
+
+def _secrets(ctx: Any) -> list[str]:
+    return secrets_in([url for url in map(ctx.params.get, ("url", "replicas")) if url])
 
 
 def _message(error: QueueDBError, parameters: Sequence[Any]) -> str:

@@ -16,7 +16,7 @@ from queue_db import __version__
 from queue_db.cli import output, panels, rights, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.diagnosis import Diagnosis, OpenTransaction
-from queue_db.cli.options import CommonOptions
+from queue_db.cli.options import CommonOptions, ReplicasOption
 from queue_db.database import addresses, schema_version
 from queue_db.database.database import Database
 from queue_db.db import QueueDB
@@ -25,6 +25,7 @@ from queue_db.errors import PermanentStorageError, QueueDBError, SchemaOutOfDate
 from queue_db.model import Capability
 from queue_db.monitoring.insights import Finding, findings
 from queue_db.removal import known_removals, removal_for
+from queue_db.store import Transaction
 from queue_db.store.schema.tables import HEAD
 from queue_db.strategies import known_strategies, strategy_for
 
@@ -51,6 +52,7 @@ class _Clock:
 def doctor(
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Exit status 1 also for what is slow and for warnings.")] = False,
+    replicas: ReplicasOption = None,
     common: CommonOptions,
 ) -> None:
     """Check the database, the tables, the rights and the workers, and print what to fix. Run it as the user of your workers.
@@ -69,7 +71,7 @@ def doctor(
 
     With --strict the exit status is 1 also for what is slow and for warnings.
     """
-    with common.open() as db:
+    with common.open(replicas=replicas) as db:
         report = _examine(db, strict=strict)
     if common.as_json:
         output.record(report)
@@ -109,6 +111,10 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     _try_addresses(db, facts, warnings)
     stuck = [one.sentence for one in found if one.stuck]
     slow = [one.sentence for one in found if not one.stuck]
+    if (replicas := db.core.replicas) is not None:
+        if replicas.read("doctor", Transaction.read_clock) is None:
+            warnings.append(f"the replica {replicas.url} is {replicas.words}")
+        facts["replica"] = f"{replicas.url}, {replicas.words}"
     if abs(clock.skew) > SKEW + clock.round_trip / 2:
         warnings.append(_skew_warning(clock.skew, several_writers=Capability.SEVERAL_WRITERS in database.capabilities))
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ log = logging.getLogger("queue_db.cli")
 class MaskedFormatter(logging.Formatter):
     """Log lines as text, with the secrets of a URL masked, in tracebacks too."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | Sequence[str] | None) -> None:
         number = os.environ.get(PROCESS_NUMBER)
         process = f"{number}/%(process)d" if number else "%(process)d"
         super().__init__(f"%(asctime)s %(levelname)s {process} %(threadName)s: %(message)s")
@@ -42,7 +42,7 @@ class MaskedFormatter(logging.Formatter):
 class MaskedJSONFormatter(JSONFormatter):
     """Log lines as JSON objects, with the secrets of a URL masked in every field."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | Sequence[str] | None) -> None:
         super().__init__()
         self._secrets = secrets_in(url)
 
@@ -61,12 +61,12 @@ class MaskedJSONFormatter(JSONFormatter):
 
 
 @contextmanager
-def log_to_stderr(url: str | None, log_format: str, *, verbose: bool) -> Iterator[None]:
+def log_to_stderr(url: str | Sequence[str] | None, log_format: str, *, verbose: bool) -> Iterator[None]:
     """Write all log records, those of handlers included, to standard error during the ``with`` block.
 
     :raises ArgumentError: an unknown format.
     """
-    formatters: dict[str, type[logging.Formatter]] = {"text": MaskedFormatter, "json": MaskedJSONFormatter}
+    formatters: dict[str, type[MaskedFormatter | MaskedJSONFormatter]] = {"text": MaskedFormatter, "json": MaskedJSONFormatter}
     if log_format not in formatters:
         raise ArgumentError(f"--log-format {log_format!r}: must be one of {', '.join(formatters)}")
     handler = logging.StreamHandler()

@@ -53,6 +53,18 @@ ProfileOption = Annotated[
     ),
 ]
 
+ReplicasOption = Annotated[
+    str | None,
+    typer.Option(
+        "--replicas",
+        envvar="QUEUE_DB_REPLICAS",
+        show_envvar=True,
+        metavar="URL",
+        rich_help_panel=DATABASE_PANEL,
+        help="URL of replicas, from which numbers and lists are read while they are at most 10 s behind.",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:

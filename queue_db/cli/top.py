@@ -17,7 +17,7 @@ from rich.text import Text
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.options import CommonOptions
+from queue_db.cli.options import CommonOptions, ReplicasOption
 from queue_db.cli.queues import with_jobs
 from queue_db.db import QueueDB
 from queue_db.model import Controls
@@ -42,6 +42,7 @@ def top(
     *,
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between two refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    replicas: ReplicasOption = None,
     common: CommonOptions,
 ) -> None:
     """Show queues and workers until Ctrl-C. Each refresh counts the jobs of all queues; with --json each prints one line.
@@ -54,7 +55,7 @@ def top(
     its last two heartbeats, which come every 5 s. heartbeat: age of the last one; after three missed heartbeats the worker is
     probably dead. A terminal of less than 100 columns shows no uptime.
     """
-    with common.open() as db:
+    with common.open(replicas=replicas) as db:
         rates = Rates()
         if common.as_json or once:
             while True:

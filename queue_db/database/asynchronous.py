@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -12,6 +12,8 @@ from sqlalchemy.util import await_, greenlet_spawn
 
 from queue_db.concurrency.batching import Callers
 from queue_db.database.database import Database
+
+_T = TypeVar("_T")
 
 
 class Tasks:
@@ -70,6 +72,9 @@ class AsyncDatabase(Database):
 
     def pause(self, seconds: float) -> None:
         await_(asyncio.sleep(seconds))
+
+    def _aside(self, work: Callable[[Engine], _T], engine: Engine) -> _T:
+        return await_(asyncio.to_thread(work, engine))
 
     def _engine(self, url: URL, **options: Any) -> Engine:
         return create_async_engine(url, **options).sync_engine

@@ -162,6 +162,12 @@ class Connections:
         if not self._recovered(driver, record.info):
             record.invalidate()
 
+    def renew(self) -> None:
+        """Close the idle connections: the next ones may lead to another server."""
+        self.forget_parents()
+        self._close_idle(Connection.invalidate)
+        self._engine.dispose()
+
     def close(self) -> None:
         """Close the idle connections, and from now on every connection that is put back."""
         self._room = 0

@@ -158,7 +158,7 @@ class Database:
             cut = isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
             if error.sqlstate is None and not cut:
                 # The driver does not say whether the password is wrong or the server is starting, so check whether it is down.
-                down = error.server_away and self.dialect.server.nodes.is_down(engine)
+                down = error.server_away and self._aside(self.dialect.server.nodes.is_down, engine)
                 kind = TransientStorageError if down else PermanentStorageError
             reason: object = self._missing_folder(engine) or error
             away = kind is TransientStorageError
@@ -202,6 +202,10 @@ class Database:
     def pause(self, seconds: float) -> None:
         """Sleep. Use this for every pause: on an event loop it lets other tasks run."""
         time.sleep(seconds)
+
+    def _aside(self, work: Callable[[Engine], _T], engine: Engine) -> _T:
+        """Run ``work``, which blocks: on an event loop in a thread of its own."""
+        return work(engine)
 
     def _keeps(self, pool_size: int) -> int:
         # Keep connections only of a QueuePool of our own. Other pools bind connections to threads, and an application may count the

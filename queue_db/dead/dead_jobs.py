@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from queue_db import arguments
 from queue_db.administration.store import repeated
-from queue_db.core import Core
+from queue_db.core import Core, observe
 from queue_db.dead import store
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
@@ -46,7 +46,7 @@ class DeadJobs:
         if after is not None and not isinstance(after, Job):
             raise arguments.wrong("after", after, ": must be the last job of the previous page")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
-        rows = self._core.read("dead.page_of_dead_jobs", store.page_of_dead_jobs, like=like, limit=limit, after=cursor)
+        rows = observe(self._core, "dead.page_of_dead_jobs", store.page_of_dead_jobs, like=like, limit=limit, after=cursor)
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
 
     def redrive(

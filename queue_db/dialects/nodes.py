@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError
 
 from queue_db.dialects import server_probe
 
@@ -22,6 +24,22 @@ SELECT @@global.read_only /*M! ,
 # A node of Galera applies what another one has committed a moment later. Until then it says of a lease that was made there that
 # it is lost. 3: BEGIN, reads, updates and deletes wait for it. MySQL must get a statement too.
 _IN_STEP = "SET @in_step = 1 /*M! , SESSION wsrep_sync_wait = 3 */"
+
+
+# A standby that has replayed all that it has received is behind only if it receives nothing.
+_LAG = text("""\
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN NULL
+    WHEN pg_last_wal_receive_lsn() <= pg_last_wal_replay_lsn() AND EXISTS (SELECT * FROM pg_stat_wal_receiver) THEN 0
+    ELSE EXTRACT(EPOCH FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END""")
+
+# MySQL shows the replication from all sources. MariaDB shows one of them without ALL; it skips the second comment.
+_REPLICA = text("SHOW /*M! ALL REPLICAS */ /*!80000 REPLICA */ STATUS")
+# Any row: a node of Galera or Group Replication, or a server that takes no changes and gets them on a way of its own.
+_MEMBER = text(
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name', 'innodb_read_only') "
+    "AND Value NOT IN ('', 'OFF')"
+)
+_RECEIVES, _BEHIND = ("Replica_IO_Running", "Slave_IO_Running"), ("Seconds_Behind_Source", "Seconds_Behind_Master")
 
 
 class Role(NamedTuple):
@@ -55,6 +73,13 @@ class Nodes:
         """
         raise NotImplementedError
 
+    def lag(self, connection: Connection) -> float:
+        """Seconds that the server is behind; inf: it does not replicate; nan: the user may not know.
+
+        A server that was promoted does not replicate: nobody knows whether it still has what the others have.
+        """
+        raise NotImplementedError
+
     def keep_in_step(self, driver: Any) -> None:
         """Let a new connection see all that other nodes have committed before. Called if each connection goes to another one."""
 
@@ -72,6 +97,10 @@ class PostgreSQLNodes(Nodes):
             found = Role(*cursor.fetchone())
         driver.rollback()
         return found
+
+    def lag(self, connection: Connection) -> float:
+        seconds = connection.execute(_LAG).scalar()
+        return math.inf if seconds is None else float(seconds)
 
 
 class MySQLNodes(Nodes):
@@ -102,6 +131,20 @@ class MySQLNodes(Nodes):
             raise ConnectionError("it is not ready: it has no majority, or not yet its data")
         refuses = str(read_only) not in ("0", "OFF")
         return Role(refuses, refuses)
+
+    def lag(self, connection: Connection) -> float:
+        try:
+            sources = connection.execute(_REPLICA).mappings().all()
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            return math.nan
+        if not sources:
+            return 0.0 if connection.execute(_MEMBER).first() else math.inf
+        found = [[next(of[name] for name in names if name in of) for names in (_RECEIVES, _BEHIND)] for of in sources]
+        # MySQL says 0 of a replica that has lost its source and has applied what it had received.
+        behind = (math.inf if receives != "Yes" or seconds is None else float(seconds) for receives, seconds in found)
+        return max(behind)
 
     def keep_in_step(self, driver: Any) -> None:
         with driver.cursor() as cursor:

@@ -15,6 +15,7 @@ from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError, asking
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
+from queue_db.feeds.reading import Wanted, read_page
 from queue_db.feeds.settings import OnTrimmed
 from queue_db.feeds.store import cursors, rows
 from queue_db.feeds.store.rows import FeedRow
@@ -112,7 +113,7 @@ class Cursor:
         if time.monotonic() >= self._extend_at:
             self.extend()
         try:
-            page = self.feed.read(self._text(self._read), limit, on_trimmed=self._on_trimmed)
+            page = read_page(self.feed, self._text(self._read), limit, Wanted(), self._on_trimmed)
         except PositionError:
             self.extend()  # says so if the cursor was moved: a purge moves it
             raise

@@ -151,7 +151,7 @@ class Feed:
         :raises TrimmedError: messages after the position were trimmed.
         :raises PositionError: it is a position of another feed, database or epoch.
         """
-        return reading.read_page(self, after, limit, Wanted(kinds, client, echo, hidden), on_trimmed)
+        return reading.read_page(self, after, limit, Wanted(kinds, client, echo, hidden), on_trimmed, observes=True)
 
     def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
         """The messages with these ids or positions (``message.position``) that are there, in the order of the feed; up to 10,000.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from queue_db import arguments
-from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, NoSuchFeedError, TrimmedError
 from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
@@ -30,10 +29,10 @@ _SCANNED = 10
 class Wanted(NamedTuple):
     """Which messages a reader asks for."""
 
-    kinds: Iterable[str] | None
-    client: str | None
-    echo: bool
-    hidden: bool
+    kinds: Iterable[str] | None = None
+    client: str | None = None
+    echo: bool = True
+    hidden: bool = True
 
     def checked(self) -> Callable[[MessageRow], bool]:
         """Whether a message is one of them, but for ``hidden``.
@@ -61,13 +60,13 @@ def trimmed_policy(on_trimmed: OnTrimmed) -> None:
         raise arguments.wrong("on_trimmed", on_trimmed, ": must be raise or skip")
 
 
-def read_page(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: OnTrimmed) -> Page:
-    """A page of a feed."""
+def read_page(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: OnTrimmed, *, observes: bool = False) -> Page:
+    """A page of a feed; ``observes``: it may come from a replica."""
     arguments.whole("limit", limit, 1, MOST)
     is_wanted = wanted.checked()
     trimmed_policy(on_trimmed)
     position = None if after is None else Position.parse(after)
-    row, found, skipped = _read_on(feed, position, limit, on_trimmed)
+    row, found, skipped = _read_on(feed, position, limit, on_trimmed, observes=observes)
     # Without a position all before the first message counts as read.
     last = row.first_seq - 1 if position is None or skipped else position.seq
     kept: list[Message] = []
@@ -84,19 +83,21 @@ def read_page(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trim
         if len(kept) == limit or len(found) < limit or scanned >= _SCANNED * limit:
             break
         try:
-            row, found = once(feed, Position(row.token, row.epoch, last), limit)
+            row, found = once(feed, Position(row.token, row.epoch, last), limit, observes=observes)
         except TrimmedError:
             break  # the page ends here, and the next one reports it
     here = Position(row.token, row.epoch, last)
     return Page(kept, str(here), max(0, row.next_seq - 1 - here.seq), skipped)
 
 
-def _read_on(feed: Feed, position: Position | None, limit: int, on_trimmed: OnTrimmed) -> tuple[FeedRow, list[MessageRow], int]:
+def _read_on(
+    feed: Feed, position: Position | None, limit: int, on_trimmed: OnTrimmed, *, observes: bool
+) -> tuple[FeedRow, list[MessageRow], int]:
     """The feed, some messages after the position, and how many trimmed ones were skipped before them."""
     skipped = 0
     while True:
         try:
-            return *once(feed, position, limit), skipped
+            return *once(feed, position, limit, observes=observes), skipped
         except TrimmedError as error:
             if on_trimmed == "raise":
                 raise
@@ -104,7 +105,7 @@ def _read_on(feed: Feed, position: Position | None, limit: int, on_trimmed: OnTr
             skipped, position = skipped + error.skipped, Position.parse(error.first)
 
 
-def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, list[MessageRow]]:
+def once(feed: Feed, position: Position | None, limit: int, *, observes: bool) -> tuple[FeedRow, list[MessageRow]]:
     """The feed, and some messages after the position.
 
     :raises NoSuchFeedError: the feed was deleted.
@@ -112,18 +113,28 @@ def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, li
     """
     known = feed.row()
     after = 0 if position is None else position.seq
-    row, found = feed.core.run(Run("page", write=False), _page, known, after, limit)
+    replicas = feed.core.replicas if observes else None
+    if replicas is not None and (seen := replicas.read("page", _page, known, after, limit)) is not None:
+        row, found = seen[0]
+        if row is not None and _is_whole(row, found, after, limit) and (position is None or position[:2] == (row.token, row.epoch)):
+            return row, found
+    row, found = feed.core.read("page", _page, known, after, limit)
     if row is not None and len(found) < limit and numbering.if_possible(feed, lambda: feed.rank_once(known)):
-        row, found = feed.core.run(Run("page", write=False), _page, known, after, limit)
+        row, found = feed.core.read("page", _page, known, after, limit)
     if row is None:
         feed.forget()
         if position is None:
             # From the beginning of what has the name now.
-            return once(feed, None, limit)
+            return once(feed, None, limit, observes=observes)
         raise NoSuchFeedError(f"feed {feed.name!r} was deleted")
     if position is not None:
         check(position, row)
     return row, found
+
+
+def _is_whole(row: FeedRow, found: Sequence[MessageRow], after: int, limit: int) -> bool:
+    """Whether a replica's page is full and without a gap, and messages follow it: the primary has it too."""
+    return len(found) == limit and found[-1].seq == after + limit < row.next_seq - 1
 
 
 def _hidden(feed: Feed, row: FeedRow, found: Sequence[MessageRow]) -> set[int]:

@@ -129,6 +129,9 @@ class _Database(Collector):
             counter = CounterMetricFamily(f"queue_db_{name}", f"db.counters.{name}")
             counter.add_metric([], getattr(self._db.counters, name))
             yield counter
+        if (replicas := self._db.core.replicas) is not None:
+            text = "Seconds that the replica of the last read was behind; infinite: it does not answer or replicate; NaN: unknown"
+            yield GaugeMetricFamily("queue_db_replica_lag_seconds", text, replicas.lag)
         found, up = self._read()
         if up is not None:
             yield GaugeMetricFamily("queue_db_up", "1: the database answers; 0: it does not", up)

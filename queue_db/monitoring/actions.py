@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Row
 
 from queue_db import arguments
-from queue_db.core import Core
+from queue_db.core import Core, observe
 from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
 from queue_db.monitoring.store import actions
@@ -78,7 +78,8 @@ class Actions:
         arguments.whole("limit", limit, 1)
         below = None if after is None else arguments.whole("after", after, 0, 2**63 - 1)
         return [
-            _action(row) for row in self._core.read("monitoring.page_of_actions", actions.page_of_actions, below=below, limit=limit)
+            _action(row)
+            for row in observe(self._core, "monitoring.page_of_actions", actions.page_of_actions, below=below, limit=limit)
         ]
 
 

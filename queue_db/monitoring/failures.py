@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from queue_db import arguments
-from queue_db.core import Core
+from queue_db.core import Core, observe
 from queue_db.model import from_micros
 from queue_db.monitoring.store import failures
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
@@ -52,5 +52,5 @@ def grouped(core: Core, queue: str | None, kind: str | None, error_class: str | 
             trace=last.trace,
             job_id=last.job_id,
         )
-        for row, last in core.read("monitoring.groups", failures.groups, **some, scan=SCANNED, limit=limit)
+        for row, last in observe(core, "monitoring.groups", failures.groups, **some, scan=SCANNED, limit=limit)
     ]

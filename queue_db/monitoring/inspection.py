@@ -10,7 +10,7 @@ from typing import Any
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
-from queue_db.core import Core
+from queue_db.core import Core, observe
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Job, State, from_micros
 from queue_db.monitoring.failures import FailureGroup, grouped
@@ -49,7 +49,12 @@ class Inspection:
         return list_jobs(self._core, queue, state, **wanted)
 
     def stats(self, queue: str, most: int | None = None) -> QueueStats:
-        return self._core.read("monitoring.stats", counts.stats, queue, None if most is None else arguments.whole("most", most, 1))
+        most = None if most is None else arguments.whole("most", most, 1)
+        return observe(self._core, "monitoring.stats", counts.stats, queue, most)
+
+    def counted(self, queue: str, most: int | None = None) -> QueueStats:
+        """:meth:`stats` of this moment, to decide by."""
+        return self._core.read("monitoring.stats", counts.stats, queue, most)
 
     def workers(self) -> list[WorkerInfo]:
         return [
@@ -107,7 +112,7 @@ class Inspection:
         if after is not None and not isinstance(after, Finished):
             raise arguments.wrong("after", after, ": must be the last one of the previous page")
         above = -1 if after is None else after.id
-        page = self._core.read("monitoring.finished_page", jobs.finished_page, queue=queue, kind=kind, above=above, limit=limit)
+        page = observe(self._core, "monitoring.finished_page", jobs.finished_page, queue=queue, kind=kind, above=above, limit=limit)
         return [self._finished(row) for row in page]
 
     def wait(self, job_id: int, timeout: float) -> Finished:

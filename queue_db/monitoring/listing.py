@@ -16,8 +16,7 @@ from sqlalchemy import ColumnElement, Row, Select, select
 
 from queue_db import arguments
 from queue_db.administration.job_rows import state_of
-from queue_db.core import Core
-from queue_db.database.transaction import Run
+from queue_db.core import Core, observe
 from queue_db.model import PRESENT, State
 from queue_db.monitoring.model import JobPage
 from queue_db.store import Transaction
@@ -96,7 +95,7 @@ def list_jobs(core: Core, queue: str, state: str, *, kind: str | None, group: st
     )
     order = _DEATH if wanted.state is State.DEAD else _CLAIM if group is None else _GROUP
     start = None if after is None else _position(order, after)
-    rows, end = core.run(Run("jobs", write=False), read_page, wanted, start)
+    rows, end = observe(core, "jobs", read_page, wanted, start)
     return JobPage([job_from_row(row, wanted.state, core.codec) for row in rows], None if end is None else _text(order, end))
 
 

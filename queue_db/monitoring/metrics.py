@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from queue_db import arguments
-from queue_db.core import Core
+from queue_db.core import Core, observe
 from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
 from queue_db.monitoring.operations import Operations
@@ -114,7 +114,7 @@ class Metrics:
             raise ArgumentError("since=None: must be a datetime with a time zone")
         if arguments.whole("width", width, FINE, _WIDEST) % FINE:
             raise arguments.wrong("width", width, f": must be a multiple of {FINE} seconds")
-        rows = self._core.read("monitoring.history", metrics.history, queue=queue, since=max(first, 0), width=width)
+        rows = observe(self._core, "monitoring.history", metrics.history, queue=queue, since=max(first, 0), width=width)
         return [one for _, some in groupby(rows, lambda row: str(row.queue)) for one in _filled(some, width)]
 
     def take(self) -> bool:

@@ -22,7 +22,7 @@ from queue_db import __version__
 from queue_db.cli import output, panels, profiles, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.logs import log_to_stderr
-from queue_db.cli.options import CommonOptions
+from queue_db.cli.options import CommonOptions, ReplicasOption
 from queue_db.cli.recording import user
 from queue_db.cli.work_options import LogOptions
 from queue_db.database.urls import missing_file, parse_url
@@ -221,6 +221,7 @@ def serve(
             "--report", metavar="FILE", help='Show the results of "queue-db compare --json FILE" on the page of the strategy.'
         ),
     ] = None,
+    replicas: ReplicasOption = None,
     limits: LimitOptions,
     proxy: ProxyOptions,
     several: ProcessOptions,
@@ -271,9 +272,9 @@ def serve(
         max_rate=limits.rate(),
         max_depths=limits.depths(),
     )
-    answers = _Answers(settings, common, address, several, root, trusted)
+    answers = _Answers(settings, common, address, several, root, trusted, replicas)
     new = _is_new(common.required_url(), read_only=read_only)
-    with log_to_stderr(common.url, log.log_format, verbose=log.verbose):
+    with log_to_stderr([url for url in (common.url, replicas) if url], log.log_format, verbose=log.verbose):
         for quiet in ("uvicorn", "alembic"):
             logging.getLogger(quiet).setLevel(logging.WARNING)
         if (supervisor := processes.link()) is not None:
@@ -281,7 +282,7 @@ def serve(
             return
         if not read_only:
             profiles.confirm(f"serve: {'the file will be created, and ' * new}changes will be allowed")
-        with _open(common) as db:
+        with _open(common, replicas) as db:
             _prepare(db, new=new)
             with _listening(address.host, address.port) as listening:
                 if several.processes == 1:
@@ -305,6 +306,7 @@ class _Answers:
     several: ProcessOptions
     root: str
     trusted: Sequence[str]
+    replicas: str | None
 
     def announce(self, service: Service, listening: socket.socket) -> None:
         """Print where the service is, and how to log in."""
@@ -356,7 +358,7 @@ class _Answers:
         """Answer as one of several processes."""
         from queue_db.service import processes
 
-        with processes.inherited() as listening, _open(self.common) as db:
+        with processes.inherited() as listening, _open(self.common, self.replicas) as db:
             self.answer(db, listening, supervisor)
         supervisor.report_ended()
 
@@ -392,8 +394,8 @@ def _told(db: QueueDB, settings: Settings, place: str, running: Server) -> Itera
         log.info("stopped serving after %.1f s (%s): %d requests", ran, why, requests, extra=fields)
 
 
-def _open(common: CommonOptions) -> AbstractContextManager[QueueDB]:
-    return common.open(create=True, waits=True, pool_size=_CONNECTIONS)
+def _open(common: CommonOptions, replicas: str | None) -> AbstractContextManager[QueueDB]:
+    return common.open(create=True, waits=True, pool_size=_CONNECTIONS, replicas=replicas)
 
 
 def _prepare(db: QueueDB, *, new: bool) -> None:

@@ -180,6 +180,7 @@ def page(request: Request, name: str, *, here: str = "", status: int = 200, **va
         payload=lambda value: words.payload(value, service.settings.masked),
         database=service.db.url,
         server=service.db.database.server,
+        replica=service.db.core.replicas and service.db.core.replicas.words,
         whereabouts=words.whereabouts(service.db.url),
         instance=service.settings.name,
         theme=request.cookies.get("theme") if request.cookies.get("theme") in {"light", "dark"} else None,
