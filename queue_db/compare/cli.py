@@ -216,6 +216,7 @@ def _measure(
 ) -> Comparison:
     from queue_db.compare.laboratory import compare as run
     from queue_db.compare.machine import machine
+    from queue_db.compare.nodes import measure_locks_too
     from queue_db.compare.report.wording import caveats
 
     if not urls:
@@ -225,6 +226,7 @@ def _measure(
     for caveat in caveats([], machine()):
         output.note(caveat)
     profiles.confirm("measure under full load, in a schema that is made and dropped,")
+    measure_locks_too()
     # Also after SIGTERM, as from `timeout` or a stopped container, the schema is dropped.
     with Interrupts(), show_progress() as progress:
         return run(urls, plan, more=more, listener=progress, keep=keep)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from queue_db.compare.results import Bench, Comparison
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["show", "write"]
 
 
 def write(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write ``index.html``, ``results.json`` and each database's chart as ``.png`` and ``.svg``; return the paths.
+    """Write ``index.html``, ``results.json`` and the charts of each database and cluster as ``.png`` and ``.svg``; return the paths.
 
     A missing folder is created; files of these names are replaced.
 
     :raises OSError: the folder cannot be written to.
     """
     # Imported here: Matplotlib loads slowly, and the table in the terminal does not need it.
-    from queue_db.compare.report import drawing
+    from queue_db.compare.report import growth
     from queue_db.compare.report.chart import chart, description
     from queue_db.compare.report.page import page_html, section
 
@@ -28,23 +33,36 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
     comparison.save(data)
     paths, sections = [index, data], []
     seen: Counter[str] = Counter()
+    grown = {id(benches[-1]): benches for benches in growth.clusters(comparison.benches)}
     for bench in comparison.benches:
         name = "".join(letter if letter.isalnum() else "-" for letter in bench.title.lower()) or "database"
         seen[name] += 1
         slug = name if seen[name] == 1 else f"{name}-{seen[name]}"
-        wide, narrow = (chart(bench, comparison, width) for width in (drawing.WIDE, drawing.NARROW))
-        drawn = []
-        if wide is not None and narrow is not None:
-            drawn = [drawing.svg(wide, f"{slug}-chart"), drawing.svg(narrow, f"{slug}-narrow")]
-            # The file is pasted elsewhere: it must look the same without the fonts of this machine.
-            alone = drawing.alone(wide, description(bench)).encode()
-            for suffix, content in (("png", drawing.png(wide)), ("svg", alone)):
-                path = folder / f"{slug}-chart.{suffix}"
-                path.write_bytes(content)
-                paths.append(path)
+        files, drawn = _draw(partial(chart, bench, comparison), folder, slug, "chart", description(bench))
+        if (benches := grown.get(id(bench))) is not None:
+            more, figures = _draw(partial(growth.chart, benches), folder, slug, "nodes", growth.fastest(benches))
+            files, drawn = files + more, drawn + figures
+        paths += files
         sections.append(section(bench, slug, drawn, comparison.machine))
     index.write_text(page_html(comparison, sections), encoding="utf-8")
     return paths
+
+
+def _draw(drawer: Callable[[float], Figure | None], folder: Path, slug: str, name: str, words: str) -> tuple[list[Path], list[str]]:
+    """Write a chart's files; return their paths, and the chart for the page: for a desk and for a phone. Both empty without one."""
+    from queue_db.compare.report import drawing
+
+    wide, narrow = (drawer(width) for width in (drawing.WIDE, drawing.NARROW))
+    if wide is None or narrow is None:
+        return [], []
+    drawn = [drawing.svg(wide, f"{slug}-{name}"), drawing.svg(narrow, f"{slug}-{name}-narrow")]
+    paths = []
+    # The file is pasted elsewhere: it must look the same without the fonts of this machine.
+    for suffix, content in (("png", drawing.png(wide)), ("svg", drawing.alone(wide, words).encode())):
+        path = folder / f"{slug}-{name}.{suffix}"
+        path.write_bytes(content)
+        paths.append(path)
+    return paths, drawn
 
 
 def show(bench: Bench, machine: Mapping[str, str] | None = None) -> None:
