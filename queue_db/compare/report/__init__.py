@@ -17,7 +17,7 @@ __all__ = ["show", "write"]
 
 
 def write(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write ``index.html``, ``results.json`` and the charts of each database and cluster as ``.png`` and ``.svg``; return the paths.
+    """Write ``index.html``, ``results.json`` and the charts of databases and clusters as ``.png`` and ``.svg``; return the paths.
 
     A missing folder is created; files of these names are replaced.
 
