@@ -27,9 +27,9 @@ _LINES = {
 def clusters(benches: Sequence[Bench]) -> Iterator[list[Bench]]:
     """Yield the databases that are one cluster on one node, on two and so on, if there are at least two."""
     together: list[Bench] = []
-    for bench, after in zip(benches, [*benches[1:], None], strict=True):
+    for at, bench in enumerate(benches, 1):
         together = [*together, bench] if bench.nodes > 1 else [bench]
-        if len(together) > 1 and (after is None or after.nodes != bench.nodes + 1):
+        if len(together) > 1 and (at == len(benches) or benches[at].nodes != bench.nodes + 1):
             yield together
 
 
