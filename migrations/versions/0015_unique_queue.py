@@ -27,14 +27,17 @@ def has_column(table: str, schema: str | None) -> bool | None:
 
 
 def reindex(table: str, schema: str | None, columns: tuple[str, str]) -> None:
-    """Make the index of unique keys one of these columns. At no time there is none, and no writer waits for it."""
+    """Make the index of unique keys one of these columns. At no time there is none. Writers wait meanwhile.
+
+    From changes during the statement, MariaDB would make entries in which the virtual column is NULL: the index would be corrupt.
+    """
     index = f"{table}_unique_key"
     if not context.is_offline_mode():
         found = sa.inspect(op.get_bind()).get_indexes(table, schema=schema)
         if columns in {tuple(one["column_names"]) for one in found if one["name"] == index}:
             return
     name = op.get_context().dialect.identifier_preparer.format_table(sa.table(table, schema=schema))
-    op.execute(f"ALTER TABLE {name} DROP INDEX {index}, ADD UNIQUE INDEX {index} ({', '.join(columns)})")
+    op.execute(f"ALTER TABLE {name} DROP INDEX {index}, ADD UNIQUE INDEX {index} ({', '.join(columns)}), LOCK=SHARED")
 
 
 def upgrade() -> None:

@@ -245,12 +245,14 @@ _CLOSED = text(
 )
 
 
-# Users without the right pg_read_all_stats see the rows, but not the state of a standby.
+# Users without the right pg_read_all_stats see the rows, but not the state of a standby. Backups and subscribers of logical
+# replication are no standbys.
 _STANDBYS = text(
     "SELECT pg_is_in_recovery() AS standby, current_setting('synchronous_commit') AS waits, "
     "current_setting('synchronous_standby_names') AS wanted, count(pid) AS connected, "
     "count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) AS synchronous, count(pid) - count(state) AS hidden "
-    "FROM (SELECT) one LEFT JOIN pg_stat_replication ON true"
+    "FROM (SELECT) one LEFT JOIN pg_stat_replication r ON r.state IS DISTINCT FROM 'backup' AND NOT EXISTS "
+    "(SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical')"
 )
 
 

@@ -72,7 +72,8 @@ def _statements(db: QueueDB) -> _Statements:
         statements[table, "UPDATE"] = update(table).values({key: key}).where(false())
         if table is db.store.tables.slices["groups"].stripes:
             continue  # only the migration inserts rows
-        statements[table, "INSERT"] = insert(table).from_select(list(table.c), select(*table.c).where(false()))
+        given = [column for column in table.c if column.computed is None]
+        statements[table, "INSERT"] = insert(table).from_select(given, select(*given).where(false()))
         statements[table, "DELETE"] = delete(table).where(false())
     return statements
 

@@ -8,10 +8,11 @@ import platform
 from collections.abc import Callable
 
 import psutil
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db.compare.dialects import Laboratory
+from queue_db.database.addresses import several
 from queue_db.dialects import Dialect
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
@@ -37,8 +38,8 @@ def machine() -> dict[str, str]:
 
 def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float | None] | None:
     """Return a function for the server's processor time so far, seconds; None if the server runs elsewhere or is not visible."""
-    url = make_url(engine.url)
-    if (url.host or "") not in _LOOPBACK:
+    hosts = [address.host for address in several(engine.url)] or [engine.url.host or ""]
+    if not set(hosts) <= set(_LOOPBACK):
         return None
     with engine.connect() as connection:
         try:

@@ -81,16 +81,18 @@ def parsed(url: str | URL) -> URL:
             url = found[1] + found[3]
     made = make_url(url)
     hosts = found[2] if found else made.host if made.host and "," in made.host and "@" not in made.host else None
-    return made if hosts is None else placed(made._replace(host=None, port=None), [_address(text) for text in hosts.split(",")])
+    if hosts is None:
+        return made
+    return placed(made._replace(host=None, port=None), [_address(text, str(made.port or "")) for text in hosts.split(",")])
 
 
-def _address(text: str) -> Address:
+def _address(text: str, port: str = "") -> Address:
     parts = _ADDRESS.fullmatch(text)
     if parts is None or (parts[3] is not None and not 0 < int(parts[3]) < 2**16):
         raise ConfigurationError(
             "an address in the database URL cannot be read: write host:port, or [host]:port for IPv6; the port must be 1 to 65,535"
         )
-    return Address(parts[1] or parts[2], parts[3] or "")
+    return Address(parts[1] or parts[2], parts[3] or port)
 
 
 def placed(url: URL, addresses: list[Address]) -> URL:
@@ -189,6 +191,8 @@ class _Addresses:
                 driver = self._reach(address, sql, record, arguments, options)
                 try:
                     against = _AGAINST[wish](self._dialect.server.nodes.role(driver))
+                    if against is None and self._turns is not None:
+                        self._dialect.server.nodes.keep_in_step(driver)
                 except BaseException:
                     driver.close()
                     raise
@@ -220,7 +224,8 @@ class _Addresses:
             order = sorted(self._all, key=lambda address: address != self._current)
         else:
             first = self._all[next(self._turns) % len(self._all)]
-            order = [first, *random.sample([address for address in self._all if address != first], len(self._all) - 1)]
+            others = [address for address in self._all if address != first]
+            order = [first, *random.sample(others, len(others))]
         now = time.monotonic()
         return sorted(order, key=lambda address: self._failed.get(address, (0.0, ""))[0] > now)
 

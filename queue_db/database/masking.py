@@ -37,6 +37,7 @@ def masked(url: URL | str) -> str:
     """The URL with ``***`` in place of its password and of secrets in its query."""
     try:
         parsed = addresses.parsed(url)
+        addresses.several(parsed)  # refuses what cannot be shown
     except (ArgumentError, ValueError, ConfigurationError):
         return MASK
     values = [value for given in parsed.query.values() for value in ([given] if isinstance(given, str) else given)]

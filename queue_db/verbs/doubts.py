@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from queue_db.errors import ConfigurationError, StorageError, TransientStorageError
+from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError, TransientStorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.store import Transaction, settle
 from queue_db.store.settle import Change, Sight
@@ -29,6 +29,9 @@ def proved(change: FencedChange, pairs: Pairs, outcome: Outcome) -> set[int]:
     """
     try:
         return _looked_up(change, pairs, outcome)
+    except PermanentStorageError as error:
+        error.outcome_unknown = True  # another server may refuse what the one with the transaction in doubt has taken
+        raise
     except (TransientStorageError, ConfigurationError) as error:  # the server is away, or this database was closed meanwhile
         # The transaction in doubt may have been committed, or the server may still commit it.
         unknown = isinstance(error, StorageError) and error.outcome_unknown

@@ -18,6 +18,8 @@ from tests.clusters.conftest import catch_up, run
 from tests.patience import PATIENCE
 from tests.servers.galera import Galera
 
+pytestmark = pytest.mark.parametrize("cluster", ["galera"], indirect=True, scope="session")
+
 
 @pytest.fixture
 def all_nodes(urls: list[str]) -> str:
@@ -34,7 +36,7 @@ def alone(cluster: Galera, urls: list[str]) -> Iterator[None]:
         before = connection.exec_driver_sql("SELECT @@wsrep_cluster_address").scalar_one()
         connection.exec_driver_sql("SET GLOBAL wsrep_cluster_address = ''")
         try:
-            cluster.wait(0, ready=False)
+            cluster.wait(0, size=0)
             cluster.wait(1, 2, size=2)
             yield
         finally:
@@ -59,6 +61,16 @@ def test_a_node_without_quorum_is_left_for_the_next(cluster: Galera, urls: list[
         catch_up(urls[1])
         with QueueDB(urls[1]) as other:
             assert sorted(str(job.payload) for job in other.queue(name).claim(10)) == ["during", "late"]
+
+
+def test_a_lease_holds_on_the_next_node_although_that_one_is_a_moment_behind(all_nodes: str, name: str) -> None:
+    with QueueDB(f"{all_nodes}&nodes=all") as db:
+        queue = db.queue(name)
+        queue.enqueue_many([("job", number) for number in range(200)])
+        for _ in range(200):
+            (job,) = queue.claim(lease=600)
+            with db.database.begin():  # it has the connection of the claim
+                assert job.complete()
 
 
 def test_a_node_without_quorum_that_answers_reads_is_left_too(cluster: Galera, urls: list[str], all_nodes: str, name: str) -> None:

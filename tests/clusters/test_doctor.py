@@ -29,7 +29,7 @@ def test_it_warns_of_equal_ids(ask_at: Ask, urls: list[str]) -> None:
 def test_a_node_without_quorum_is_not_healthy(ask_at: Ask, cluster: Galera, urls: list[str]) -> None:
     cluster.pause(1, 2)
     try:
-        cluster.wait(0, ready=False)
+        cluster.wait(0, size=0)
         answer = ask_at(urls[0], "doctor", "--json", status=1)
     finally:
         cluster.resume(1, 2)

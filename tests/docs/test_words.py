@@ -20,8 +20,8 @@ from queue_db.strategies import known_strategies
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
-#: Of all pages together, without their code.
-MOST_WORDS = 40_000
+#: Of all pages together, without their code. The bars of tables are no words.
+MOST_WORDS = 37_000
 
 
 def test_the_glossary_names_what_is_in_the_code() -> None:
@@ -115,7 +115,7 @@ COMMANDS = tree(typer.main.get_command(app))
 def test_all_pages_together_are_read_in_an_evening() -> None:
     root = DOCS.parent
     pages = [*DOCS.rglob("*.md"), root / "benchmarks" / "README.md", *(root / "spark_jobs").glob("*.md")]
-    words = {page: len(prose(page.read_text()).split()) for page in [*pages, *root.glob("[A-Z]*.md")]}
+    words = {page: len(re.findall(r"\S*\w\S*", prose(page.read_text()))) for page in [*pages, *root.glob("[A-Z]*.md")]}
     longest = sorted(words, key=words.__getitem__, reverse=True)[:8]
     together = sum(words.values())
     told = ", ".join(f"{page.relative_to(root)} {words[page]}" for page in longest)

@@ -202,14 +202,14 @@ def test_a_worker_goes_on_with_the_next_server_when_its_own_is_killed(pair: Pair
         QueueDB(over_tls(pair.url(pair.second))).close()  # as after its first start
 
 
-def test_all_nodes_in_turn(pair: Pair, name: str) -> None:
-    with QueueDB(at(pair, pair.first, pair.second, nodes="all")) as db:
-        held = [db.database.connections.take() for _ in range(4)]
+def test_all_nodes_in_turn_and_twice_the_one_that_is_named_twice(pair: Pair, name: str) -> None:
+    with QueueDB(at(pair, pair.first, pair.second, pair.second, nodes="all")) as db:
+        held = [db.database.connections.take() for _ in range(6)]
         asks = "SELECT inet_server_port()" if pair.kind == "postgresql" else "SELECT @@port"
         ports = [str(one.connection.exec_driver_sql(asks).scalar()) for one in held]
         for connection in held:
             db.database.connections.put_back(connection)
-    assert ports.count(address_of(pair.first).port) == ports.count(address_of(pair.second).port) == 2
+    assert [ports.count(address_of(server).port) for server in (pair.first, pair.second)] == [2, 4]
 
 
 def test_an_observer_asks_for_a_server_that_is_read_only(pair: Pair, both: str, name: str) -> None:

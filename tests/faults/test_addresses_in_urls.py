@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import URL, create_engine, make_url
 
 from queue_db import ConfigurationError
+from queue_db.compare.machine import server_clock
 from queue_db.database.addresses import Address, several
 from queue_db.database.masking import masked
 from queue_db.database.urls import parse_url
+from queue_db.dialects import dialect_for
 from queue_db.service.pages.words import whereabouts
 
 
@@ -40,6 +42,16 @@ def test_how_addresses_are_written(url: str, addresses: list[tuple[str, str]]) -
     assert "nodes" not in parsed.query
 
 
+def test_a_port_beside_the_hosts_of_an_object_is_the_port_of_each_without_one() -> None:
+    url = URL.create("postgresql", host="a,b:1,[::1]", port=6432, database="db")
+    assert several(parse_url(url)) == [Address("a", "6432"), Address("b", "1"), Address("::1", "6432")]
+
+
+def test_the_processor_time_of_servers_elsewhere_is_not_read_here() -> None:
+    elsewhere = create_engine(parse_url("postgresql://elsewhere.invalid:1,127.0.0.1:1/db"))
+    assert server_clock(elsewhere, dialect_for("postgresql")) is None
+
+
 def test_a_url_is_shown_as_people_write_it() -> None:
     parsed = parse_url("postgresql://me:secret@a:1,[::1]:2/db?target_session_attrs=any&sslpassword=x")
     assert masked(parsed) == "postgresql+psycopg2://me:***@a:1,[::1]:2/db?sslpassword=%2A%2A%2A&target_session_attrs=any"
@@ -68,3 +80,4 @@ def test_a_url_is_shown_as_people_write_it() -> None:
 def test_what_is_refused(url: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         parse_url(url)
+    assert masked(url)  # it can be shown: it raises no error

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event, make_url
 
-from queue_db import LeasedJob, QueueDB, State, StorageError, Verdict
+from queue_db import LeasedJob, PermanentStorageError, QueueDB, State, StorageError, Verdict
+from queue_db.store import settle
 from queue_db.testing import SettableClock
 from queue_db.verbs import doubts
 from tests.faults.conftest import WAITS
@@ -192,3 +193,16 @@ def test_two_commits_in_a_row_whose_replies_are_lost_still_have_a_verdict(two: C
     assert job.complete() is Verdict.APPLIED
     assert len(commits) == 2
     assert pair.b.stats().running == 0
+
+
+def test_a_look_that_is_refused_for_good_leaves_the_doubt(
+    kind: str, two: Callable[..., Two], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = two()
+    pair.a.enqueue("k")
+    (job,) = pair.a.claim(lease=10)
+    Once(pair.a_db.database.engine, "EXECUTE" if kind == "postgresql" else "DELETE", proxy.cut)
+    monkeypatch.setattr(settle, "look", lambda tx, *_: tx.connection.exec_driver_sql("SELECT * FROM nowhere"))
+    with pytest.raises(PermanentStorageError) as caught:
+        job.complete()
+    assert caught.value.outcome_unknown

@@ -6,6 +6,5 @@
 --   spark.streams.store.claim._claim
 SELECT :param_1 AS anon_1
 FROM jobs
-WHERE jobs.unique_queue = :unique_queue_1
-  AND jobs.unique_key IS NOT NULL
+WHERE jobs.unique_key IS NOT NULL
 LIMIT :param_2;

@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
-from queue_db.dialects.inserts import queue_of_keys
 from queue_db.groups.tables import group_tables
 from queue_db.limits import store as limits
 from queue_db.model import MOST_CLAIMED_VERSION
@@ -38,9 +37,11 @@ def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, c
     ours = spark_tables(tx.tables)
     jobs, held, streams = tx.tables.jobs, ours.held, ours.streams
     callbacks = group_tables(tx.tables).callbacks
-    # Each from an index of its own. Most queues have no such jobs.
+    # Each from an index of its own. Most queues have no such jobs. The index of unique_queue begins with the key: there the keys of
+    # other queues count too, since the claim of jobs that may have keys is right for any.
+    of_queue = () if tx.dialect.unique_queue else (jobs.c.queue == row.queue,)
     tied = [
-        select(literal(1)).where(queue_of_keys(jobs) == row.queue, jobs.c.unique_key.is_not(None)),
+        select(literal(1)).where(*of_queue, jobs.c.unique_key.is_not(None)),
         select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.group_key.is_not(None)),
         select(literal(1)).where(callbacks.c.queue == row.queue),
     ]
