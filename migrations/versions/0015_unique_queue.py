@@ -9,52 +9,39 @@ branch_labels = None
 depends_on = None
 additive = True  # the index refuses the same keys as the one before, and finds a job by its key too
 
-UP = ("unique_key", "unique_queue")
-DOWN = ("queue", "unique_key")
+COLUMN = "unique_queue VARCHAR(100) GENERATED ALWAYS AS (CASE WHEN unique_key IS NOT NULL THEN queue END) STORED"
 
 
-def names() -> tuple[str, str | None]:
-    """The user's choice of names; all else is written out here and does not follow later changes of queue_db.store.schema."""
-    tables = context.config.attributes["tables"]
-    return tables.jobs.name, tables.schema
+def changed(has_column: bool) -> tuple[str, str] | None:
+    """Return the table and its index of unique keys; None: there is nothing to do.
 
-
-def has_column(table: str, schema: str | None) -> bool | None:
-    """Whether the table has the column: where DDL is no transaction, a run may have been cut off. None: no server to ask."""
-    if context.is_offline_mode():
-        return None
-    return "unique_queue" in {one["name"] for one in sa.inspect(op.get_bind()).get_columns(table, schema=schema)}
-
-
-def reindex(table: str, schema: str | None, columns: tuple[str, str]) -> None:
-    """Make the index of unique keys one of these columns. At no time there is none. Writers wait meanwhile.
-
-    From changes during the statement, MariaDB would make entries in which the virtual column is NULL: the index would be corrupt.
+    :param has_column: what the table has if there is something to do. Where DDL is no transaction, a run may have ended just before
+        it was recorded.
     """
-    index = f"{table}_unique_key"
+    if op.get_context().dialect.name not in ("mysql", "mariadb"):
+        return None  # the index has a condition
+    tables = context.config.attributes["tables"]
+    table, schema = tables.jobs.name, tables.schema
     if not context.is_offline_mode():
-        found = sa.inspect(op.get_bind()).get_indexes(table, schema=schema)
-        if columns in {tuple(one["column_names"]) for one in found if one["name"] == index}:
-            return
-    name = op.get_context().dialect.identifier_preparer.format_table(sa.table(table, schema=schema))
-    op.execute(f"ALTER TABLE {name} DROP INDEX {index}, ADD UNIQUE INDEX {index} ({', '.join(columns)}), LOCK=SHARED")
+        found = {one["name"] for one in sa.inspect(op.get_bind()).get_columns(table, schema=schema)}
+        if ("unique_queue" in found) is not has_column:
+            return None
+    return op.get_context().dialect.identifier_preparer.format_table(sa.table(table, schema=schema)), f"{table}_unique_key"
+
+
+# Each is one statement, so that there is a unique index at all times. It copies the table, and writers wait meanwhile: from changes
+# during an online one MariaDB makes wrong entries in an index of a column that it computes.
 
 
 def upgrade() -> None:
-    if op.get_context().dialect.name not in ("mysql", "mariadb"):
-        return  # the index has a condition
-    jobs, schema = names()
-    # A statement of its own: a virtual column is added without a copy of the table, but not together with anything else.
-    if not has_column(jobs, schema):
-        computed = sa.Computed("CASE WHEN unique_key IS NOT NULL THEN queue END", persisted=False)
-        op.add_column(jobs, sa.Column("unique_queue", sa.String(100), computed), schema=schema)
-    reindex(jobs, schema, UP)
+    if found := changed(has_column=False):
+        table, index = found
+        change = f"ADD COLUMN {COLUMN}, DROP INDEX {index}, ADD UNIQUE INDEX {index} (unique_key, unique_queue)"
+        op.execute(f"ALTER TABLE {table} {change}, LOCK=SHARED")
 
 
 def downgrade() -> None:
-    if op.get_context().dialect.name not in ("mysql", "mariadb"):
-        return
-    jobs, schema = names()
-    reindex(jobs, schema, DOWN)
-    if has_column(jobs, schema) is not False:
-        op.drop_column(jobs, "unique_queue", schema=schema)
+    if found := changed(has_column=True):
+        table, index = found
+        change = f"DROP INDEX {index}, DROP COLUMN unique_queue, ADD UNIQUE INDEX {index} (queue, unique_key)"
+        op.execute(f"ALTER TABLE {table} {change}, LOCK=SHARED")

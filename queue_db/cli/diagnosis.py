@@ -114,7 +114,7 @@ _NOT_FLUSHED = (
 def _galera(of: Mapping[str, str]) -> ClusterView:
     """The cluster by the variables and the status of a node of Galera."""
     size, state, status = int(of["wsrep_cluster_size"]), of["wsrep_local_state_comment"], of["wsrep_cluster_status"]
-    node = f"{of['wsrep_node_name']!r}, number {of['wsrep_local_index']}"
+    node = repr(of["wsrep_node_name"])
     view = ClusterView(
         {
             "cluster": f"Galera {of['wsrep_cluster_name']!r} of {size} nodes; this node: {node}, {state}, {status}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,10 +17,11 @@ from queue_db.cli import output, panels, rights, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.diagnosis import Diagnosis, OpenTransaction
 from queue_db.cli.options import CommonOptions
-from queue_db.database import schema_version
+from queue_db.database import addresses, schema_version
+from queue_db.database.database import Database
 from queue_db.db import QueueDB
 from queue_db.dialects.clock import clock_query
-from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
+from queue_db.errors import PermanentStorageError, QueueDBError, SchemaOutOfDateError, StorageError
 from queue_db.model import Capability
 from queue_db.monitoring.insights import Finding, findings
 from queue_db.removal import known_removals, removal_for
@@ -63,7 +65,7 @@ def doctor(
     slow: jobs of a queue have been due for more than a minute although it has workers, or because it is paused or limited; a worker
     has missed its heartbeats; more jobs of a group run at a time than may.
 
-    warning: a transaction has been open for more than a minute; this machine's clock is wrong.
+    warning: a transaction has been open for more than a minute; this machine's clock is wrong; an address of the URL does not work.
 
     With --strict the exit status is 1 also for what is slow and for warnings.
     """
@@ -104,6 +106,7 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
         warnings += map(_warning, long_open)
         if hidden is not None:
             facts["open transactions"] = f"this user does not see all of them: run this as an administrator, or {hidden}"
+    _try_addresses(db, facts, warnings)
     stuck = [one.sentence for one in found if one.stuck]
     slow = [one.sentence for one in found if not one.stuck]
     if abs(clock.skew) > SKEW + clock.round_trip / 2:
@@ -153,6 +156,18 @@ def _check(db: QueueDB, problems: list[str]) -> tuple[schema_version.SchemaVersi
         problems += rights.missing(db)
         return version, _findings(db, problems)
     return version, []
+
+
+def _try_addresses(db: QueueDB, facts: dict[str, Any], warnings: list[str]) -> None:
+    """Connect to each address of a URL with several: all else is asked of one of them, and a wrong one shows at a failover."""
+    for address, url in addresses.one_by_one(db.database.engine.url).items():
+        try:
+            with closing(Database(url)) as alone:
+                clock = alone.run(_clock, db, name="doctor", write=False, lazy=True)
+            facts[f"address {address}"] = f"answers, clock {clock.skew:+.3f} s"
+        except QueueDBError as error:
+            facts[f"address {address}"] = "does not work"
+            warnings.append(f"one of the addresses does not work, so nothing can fail over to it: {error}")
 
 
 def _skew_warning(skew: float, *, several_writers: bool) -> str:

@@ -27,7 +27,7 @@ log = logging.getLogger("queue_db.database")
 #: Values of ``target_session_attrs`` → what speaks against a server; None: nothing.
 _AGAINST: dict[str, Callable[[Role], str | None]] = {
     "any": lambda role: None,
-    "read-write": lambda role: "it is read-only" if role.standby or role.read_only else None,
+    "read-write": lambda role: f"it is {role.refusal}" if role.standby or role.read_only else None,
     "read-only": lambda role: None if role.standby or role.read_only else "it is not read-only",
     "primary": lambda role: "it is a standby" if role.standby else None,
     "standby": lambda role: None if role.standby else "it is no standby",
@@ -83,7 +83,7 @@ def parsed(url: str | URL) -> URL:
     hosts = found[2] if found else made.host if made.host and "," in made.host and "@" not in made.host else None
     if hosts is None:
         return made
-    return placed(made._replace(host=None, port=None), [_address(text, str(made.port or "")) for text in hosts.split(",")])
+    return placed(made._replace(host=None, port=None), [_address(text.strip(), str(made.port or "")) for text in hosts.split(",")])
 
 
 def _address(text: str, port: str = "") -> Address:
@@ -115,6 +115,12 @@ def several(url: URL) -> list[Address]:
     if len(numbers) not in (1, len(names)):
         raise ConfigurationError("port= in the database URL must have one port, or as many ports as addresses")
     return [Address(*pair) for pair in zip(names, numbers if len(numbers) > 1 else numbers * len(names), strict=True)]
+
+
+def one_by_one(url: URL) -> dict[Address, URL]:
+    """The addresses of a URL that has several, each with the URL of this server alone."""
+    rest = url.difference_update_query(["host", "port", *_CHOICES])
+    return {address: rest.set(host=address.host, port=int(address.port)) for address in several(url)}
 
 
 def option(url: URL, name: str, default: str) -> str:
@@ -257,7 +263,8 @@ class _Addresses:
         self._failed.pop(address, None)
         before, self._current = self._current, address
         if before is None and self._failed:
-            log.info("connected to %s: %s", address, "; ".join(f"{one}: {why}" for one, (_, why) in list(self._failed.items())))
+            others = "; ".join(f"{one}: {why}" for one, (_, why) in list(self._failed.items()))
+            log.info("connected to %s, not to %s", address, others)
         for lost in [one for one in list(self._used) if one in self._failed]:
             try:
                 self._used.remove(lost)

@@ -26,6 +26,8 @@ class Role(NamedTuple):
 
     standby: bool
     read_only: bool
+    #: Why it takes no changes, if it takes none.
+    refusal: str = "read-only"
 
 
 class Nodes:
@@ -87,7 +89,7 @@ class MySQLNodes(Nodes):
             cursor.execute(_STATE)
             read_only, *away = cursor.fetchone()
         refuses = str(read_only) not in ("0", "OFF") or any(away)
-        return Role(refuses, refuses)
+        return Role(refuses, refuses, "not ready: it has no majority, or not yet its data" if any(away) else "read-only")
 
     def keep_in_step(self, driver: Any) -> None:
         with driver.cursor() as cursor:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import create_engine, make_url
 
-from queue_db import LeasedJob, QueueDB
+from queue_db import LeasedJob, QueueDB, TransientStorageError
 from queue_db.aio import AsyncQueueDB
 from queue_db.database.addresses import Address, parsed, placed
 from queue_db.worker import Worker
@@ -58,6 +58,9 @@ def test_a_node_without_quorum_is_left_for_the_next(cluster: Galera, urls: list[
                 late.queue(name).enqueue("job", "late")
                 assert late.counters.failovers == 0
             assert db.counters.failovers == 1
+            nowhere = placed(parsed(all_nodes), [Address("127.0.0.1", "1"), Address("127.0.0.1", str(make_url(urls[0]).port))])
+            with pytest.raises(TransientStorageError, match="it is not ready: it has no majority"):
+                QueueDB(nowhere)
         catch_up(urls[1])
         with QueueDB(urls[1]) as other:
             assert sorted(str(job.payload) for job in other.queue(name).claim(10)) == ["during", "late"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -250,6 +251,8 @@ def test_a_command_takes_the_addresses(pair: Pair, name: str) -> None:
     assert CliRunner().invoke(app, ["enqueue", name, "job", "1", "--url", url]).exit_code == 0
     report = CliRunner().invoke(app, ["doctor", "--url", url])
     assert f"127.0.0.1:1,{address_of(pair.first)}" in report.output
+    assert re.search(rf"address {address_of(pair.first)} +answers", report.output)
+    assert re.search(r"warning: one of the addresses does not work, .*127\.0\.0\.1:1/", report.output)
     assert "app-Pw1" not in report.output
     assert found_at(pair, pair.first, name) == [1]
 

@@ -25,7 +25,7 @@ from queue_db.store import LowWaterMarks, Transaction
 
 #: Most members of the claim seam, and most frames of the package between ``Queue.claim`` and the driver's cursor.
 MEMBERS = 34
-SERVER_MEMBERS = 14
+SERVER_MEMBERS = 15
 FRAMES = 14
 
 #: The objects made for each claim that carry it between functions: one down, two up. (The text of its statements is made once for

@@ -160,7 +160,7 @@ def test_synchronous_code_gets_no_coroutine(url: str, db: QueueDB, name: str) ->
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_coroutine_commits_its_writes_with_a_message(db: QueueDB, name: str, notes: Notes) -> None:
     db.feed(name).publish_many([("write", "one"), ("undo", None), ("write", "two")])
-    worker = Worker(db, feeds={f"{name}:c": 1}, schedules=False)
+    worker = Worker(db, feeds={f"{name}:{name}": 1}, schedules=False)
 
     @worker.handles("write")
     async def write(job):

@@ -123,8 +123,8 @@ def broken(job):
 @SQLITE
 def test_the_last_failure_of_a_message_is_one_line(db, name, lines):
     feed = db.feed(f"f-{name}"[:40])
-    feed.shared("c")
-    worker = Worker(db, feeds={f"{feed.name}:c": 1})
+    feed.shared(name)  # its failed messages go to the queue of this name
+    worker = Worker(db, feeds={f"{feed.name}:{name}": 1})
     worker.handles("n", max_attempts=1)(broken)
     feed.publish("n")
     assert worker.run(until_empty=True).dead == 1

@@ -84,7 +84,8 @@ def _index_jobs(name: str, table: Table, *, unique_queue: bool) -> None:
     #   INSERT … ON CONFLICT (queue, unique_key) …;  SELECT id FROM jobs WHERE queue = ? AND unique_key IN (…)
     key = table.c.queue, table.c.unique_key
     if unique_queue:
-        keyed = Computed("CASE WHEN unique_key IS NOT NULL THEN queue END", persisted=False)
+        # Stored: MariaDB makes wrong entries for a virtual column if an index is built while others write.
+        keyed = Computed("CASE WHEN unique_key IS NOT NULL THEN queue END", persisted=True)
         table.append_column(Column("unique_queue", String(QUEUE_LENGTH), keyed))
         key = table.c.unique_key, table.c.unique_queue
     Index(

@@ -170,10 +170,10 @@ def restore(db: QueueDB, queue: str, saved: Snapshot) -> None:
             connection.execute(delete(table).where(table.c.queue == queue))
         for name in ("jobs", "dead", "streams", "batches", "held"):
             rows: Sequence[Row[Any]] = getattr(saved, name)
+            table = getattr(tables if name in ("jobs", "dead") else ours, name)
+            kept = [column.name for column in table.c if column.computed is None]  # the database computes the others
             if rows:
-                connection.execute(
-                    insert(getattr(tables if name in ("jobs", "dead") else ours, name)), [dict(row._mapping) for row in rows]
-                )
+                connection.execute(insert(table), [{name: row._mapping[name] for name in kept} for row in rows])
 
     db.database.run(work, name="restore")
     assert snapshot(db, queue) == saved
