@@ -52,7 +52,8 @@ class DatabaseOptions:
             envvar=URL_VARIABLE,
             show_envvar=True,
             metavar="URL",
-            help="Database to measure; repeatable. The user needs the right to create a schema (a database, on MySQL and MariaDB).",
+            help="Database to measure; repeatable. The user needs the right to create a schema (a database, on MySQL and MariaDB). "
+            "With several addresses and nodes=all: a cluster, measured on one node, on two and so on.",
         ),
     ] = None
     profile: ProfileOption = None
@@ -208,6 +209,7 @@ def _report(comparison: Comparison, report: Path, json: Path | None) -> None:
     written = reporting.write(comparison, report)
     for bench in comparison.benches:
         reporting.show(bench, comparison.machine)
+    reporting.show_clusters(comparison.benches)
     output.note(f"report: {next((path for path in written if path.suffix == '.html'), report)}")
 
 
@@ -216,7 +218,6 @@ def _measure(
 ) -> Comparison:
     from queue_db.compare.laboratory import compare as run
     from queue_db.compare.machine import machine
-    from queue_db.compare.nodes import measure_locks_too
     from queue_db.compare.report.wording import caveats
 
     if not urls:
@@ -226,7 +227,6 @@ def _measure(
     for caveat in caveats([], machine()):
         output.note(caveat)
     profiles.confirm("measure under full load, in a schema that is made and dropped,")
-    measure_locks_too()
     # Also after SIGTERM, as from `timeout` or a stopped container, the schema is dropped.
     with Interrupts(), show_progress() as progress:
         return run(urls, plan, more=more, listener=progress, keep=keep)

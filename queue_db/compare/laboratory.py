@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Self
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from queue_db.compare import nodes
 from queue_db.compare.arrivals import Arriving, arriving_rows, offered_rate
 from queue_db.compare.article import ARTICLE, Article
@@ -72,10 +74,15 @@ def compare(
     rows = contestants(plan.strategies, plan.batches, more)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     comparison = Comparison(plan=plan.options(), machine=machine(), began=began, benches=[])
-    with _Runner(plan, listener or ProgressListener(), lambda: keep(replace(comparison, interrupted=True))) as runner:
+    runner = _Runner(plan, listener or ProgressListener(), lambda: keep(replace(comparison, interrupted=True)))
+    with nodes.hushed(), runner:
         for url in urls:
-            for each, count in nodes.grown(url):
+            grown = list(nodes.grown(url))
+            _require_all(grown, plan)
+            for each, count in grown:
                 with scratch_target(each, plan, count) as (target, bench):
+                    if count and nodes.on_one_machine(url):
+                        bench.facts["nodes"] = "share one machine"
                     comparison.benches.append(bench)
                     runner.run_bench(target, bench, rows)
                     if plan.arrivals:
@@ -176,8 +183,8 @@ class _Runner:
         with autocommitting(target.url) as engine:
             if plan.verify:
                 protocol.make(engine)
-            # Of several nodes it would be one's.
-            clock = server_clock(engine, dialect_for(engine.dialect.name)) if target.nodes < 2 else None
+            # Of a cluster it would be one node's; the others apply the changes too.
+            clock = None if target.nodes else server_clock(engine, dialect_for(engine.dialect.name))
             spent: list[float | None] = []
             began = time.monotonic()
             history = self._workers(target.workers).run(
@@ -206,11 +213,23 @@ class _Runner:
             pool.close()
 
 
+def _require_all(grown: Sequence[tuple[str, int]], plan: Plan) -> None:
+    """Refuse a cluster with a node that does not answer or takes no changes, before anything is measured."""
+    every, count = grown[-1]
+    for url in nodes.of_each(every) if count > 1 else ():
+        with scratch_target(url, plan):
+            pass
+
+
 def _set_up(contestant: Contestant, target: Target, jobs: int) -> None:
+    """Create its tables, and wait until each node has them with all jobs."""
     contestant.set_up(target, jobs)
-    for url in nodes.of_each(target.url) if target.nodes > 1 else ():
-        with autocommitting(url) as engine, engine.connect() as connection:
-            Laboratory.of(dialect_for(engine.dialect.name)).catch_up(connection)
+    try:
+        for url in nodes.of_each(target.url) if target.nodes > 1 else ():
+            with autocommitting(url) as engine, engine.connect() as connection:
+                Laboratory.of(dialect_for(engine.dialect.name)).catch_up(connection)
+    except SQLAlchemyError as error:
+        raise WorkerPoolError(f"a node is away: {getattr(error, 'orig', error)}") from error
 
 
 def _row(contestant: Contestant, target: Target) -> Row:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from sqlalchemy import URL
 
 from queue_db.database import addresses
 from queue_db.database.urls import parse_url
+
+#: Names of this machine in an address.
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
+
+# Warns of locks that other nodes do not see: a comparison shows what they cost.
+_WARNINGS = logging.getLogger("queue_db.strategies.locking")
 
 
 def grown(url: str) -> Iterator[tuple[str, int]]:
@@ -22,23 +29,38 @@ def grown(url: str) -> Iterator[tuple[str, int]]:
         yield _at(parsed, found[:count]), count
 
 
-def of_worker(url: str, number: int) -> str:
-    """The URL for a worker, with its own node first: the next worker has the next one."""
-    parsed = parse_url(url)
-    found = addresses.several(parsed)
-    first = number % max(1, len(found))
-    return _at(parsed, [*found[first:], *found[:first]]) if found else url
-
-
 def of_each(url: str) -> list[str]:
-    """The URL of each node."""
+    """The URL of each node alone."""
     parsed = parse_url(url)
     return [_at(parsed, [one]) for one in addresses.several(parsed)] or [url]
 
 
-def measure_locks_too() -> None:
-    """Log no warning of locks that other nodes do not see: the comparison shows what they cost. For a process of its own."""
-    logging.getLogger("queue_db.strategies.locking").setLevel(logging.ERROR)
+def of_worker(url: str, number: int) -> str:
+    """The URL of a worker's own node alone: without that node it fails, and is not measured on another."""
+    each = of_each(url)
+    return each[number % len(each)]
+
+
+def on_one_machine(url: str) -> bool:
+    """Whether the addresses show that some nodes share a machine."""
+    found = addresses.several(parse_url(url))
+    return len({"" if one.host in LOOPBACK else one.host for one in found}) < len(found)
+
+
+def hush() -> None:
+    """Log no warning of locks in this process."""
+    _WARNINGS.setLevel(logging.ERROR)
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Log no warning of locks in the ``with`` block."""
+    before = _WARNINGS.level
+    hush()
+    try:
+        yield
+    finally:
+        _WARNINGS.setLevel(before)
 
 
 def _at(url: URL, found: Sequence[addresses.Address]) -> str:

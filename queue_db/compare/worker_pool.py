@@ -243,7 +243,7 @@ def _member(number: int, pipe: Connection, tally: _SharedTally, start_signal: An
     if kind == "processes":
         # Ctrl-C reaches the whole process group; only the parent handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        nodes.measure_locks_too()
+        nodes.hush()
     while True:
         try:
             assignment = pipe.recv()

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from queue_db.compare.contestant import Target
-from queue_db.compare.nodes import grown, of_each
-from queue_db.compare.report import drawing
-from queue_db.compare.report.growth import chart, clusters, fastest
+from queue_db.compare.nodes import grown, hushed, of_each, on_one_machine
+from queue_db.compare.report import drawing, growth, write
+from queue_db.compare.report.advice import Advice
+from queue_db.compare.report.growth_chart import chart
 from queue_db.compare.results import Bench
 from queue_db.database.addresses import parsed, several
-from tests.compare.hand_made import bench, row
+from tests.compare.hand_made import bench, comparison, row
 
 ALL = "mariadb+pymysql://me:p%40ss@a:1,b:2,c:3/db?nodes=all&ssl_disabled=true"
 
 
-def first(url: str) -> str:
+def hosts(url: str) -> list[str]:
+    """The addresses that a connection may go to, the first one first."""
     found = parsed(url)
     assert found.password == "p@ss"
     assert found.query["ssl_disabled"] == "true"
     assert "nodes" not in found.query
-    return str(several(found)[0]) if several(found) else f"{found.host}:{found.port}"
+    return [str(one) for one in several(found)] or [f"{found.host}:{found.port}"]
 
 
-def test_workers_are_spread_evenly_over_the_nodes():
+def test_workers_are_spread_evenly_over_the_nodes_and_stay_there():
     spread = {}
     for url, nodes in grown(ALL):
         target = Target(url, None, nodes=nodes)
-        assert first(target.url) == "a:1", "the laboratory itself stays on one node"
-        spread[nodes] = [first(target.of_worker(number).url) for number in range(6)]
-    assert spread == {1: ["a:1"] * 6, 2: ["a:1", "b:2"] * 3, 3: ["a:1", "b:2", "c:3"] * 2}
-    assert [first(each) for each in of_each(url)] == ["a:1", "b:2", "c:3"]
+        assert hosts(target.url) == ["a:1", "b:2", "c:3"][:nodes], "the laboratory itself goes to another node if the first is lost"
+        spread[nodes] = [hosts(target.of_worker(number).url) for number in range(6)]
+    assert spread == {1: [["a:1"]] * 6, 2: [["a:1"], ["b:2"]] * 3, 3: [["a:1"], ["b:2"], ["c:3"]] * 2}
+    assert [hosts(each) for each in of_each(url)] == [["a:1"], ["b:2"], ["c:3"]]
 
 
 @pytest.mark.parametrize("url", [ALL.replace("nodes=all", "nodes=first"), "sqlite:///queue.db", "mariadb+pymysql://a/db?nodes=all"])
@@ -42,27 +45,72 @@ def test_other_urls_are_measured_as_they_are(url):
     assert Target(url, None).of_worker(5).url == url
 
 
-def on_nodes(*counts: int) -> Iterator[Bench]:
+@pytest.mark.parametrize(("addresses", "shared"), [("a,b,c", False), ("a,b:1,b:2", True), ("localhost,127.0.0.1:1", True)])
+def test_nodes_that_share_a_machine_are_known(addresses, shared):
+    assert on_one_machine(f"mariadb+pymysql://{addresses}/db?nodes=all") is shared
+    alone = bench(row("adaptive"), facts={"nodes": "share one machine"} if shared else {})
+    assert ("The nodes share one machine: more of them bring no more processors." in Advice.of(alone).caveats) is shared
+
+
+def test_warnings_of_locks_come_back():
+    log = logging.getLogger("queue_db.strategies.locking")
+    with hushed():
+        assert not log.isEnabledFor(logging.WARNING)
+    assert log.isEnabledFor(logging.WARNING)
+
+
+def on_nodes(*counts: int, locks: tuple[float, ...] = (600.0, 300.0, 150.0), **others: int) -> Iterator[Bench]:
+    """A cluster on which the default strategy makes 200 jobs/s on each node, and SKIP LOCKED what ``locks`` says."""
     for nodes in counts:
-        rows = row("skip_locked", (300.0,)), row("adaptive", (200.0 * max(1, nodes),)), row("DBO-1", (9_000.0,), family="article")
-        yield replace(bench(*rows, title="MariaDB"), server=f"MariaDB 11.8, {nodes} nodes", nodes=nodes)
+        rows = row("skip_locked", (locks[max(0, nodes - 1)],) * 3, **others), row("adaptive", (200.0 * max(1, nodes),) * 3)
+        article = row("DBO-1", (9_000.0,), family="article")
+        yield bench(*rows, article, title="MariaDB", server=f"MariaDB 11.8, {nodes} nodes", nodes=nodes)
 
 
-def test_the_chart_shows_where_locks_stop_to_pay():
-    (found,) = clusters([bench(row("adaptive")), *on_nodes(1, 2, 3)])
+@pytest.mark.parametrize(
+    ("locks", "where", "words"),
+    [
+        ((600.0, 300.0, 150.0), (1.5, 3.3), "locks pay on up to 1 node, optimistic claims pay from 2 nodes on"),
+        ((600.0, 500.0, 590.0), (2.5, 3.3), "locks pay on up to 2 nodes, optimistic claims pay from 3 nodes on"),
+        ((600.0, 300.0, 700.0), None, "locks pay on up to 3 nodes"),
+        ((100.0, 100.0, 100.0), (0.7, 3.3), "optimistic claims pay from 1 node on"),
+    ],
+)
+def test_the_chart_shows_where_locks_stop_to_pay(locks, where, words):
+    (found,) = growth.clusters([bench(row("adaptive")), *on_nodes(1, 2, 3, locks=locks)])
     assert [one.nodes for one in found] == [1, 2, 3]
-    assert fastest(found) == (
-        "Indicative. Fastest: skip_locked on 1 node (300), adaptive on 2 nodes (400) and adaptive on 3 nodes (600) at 1 per claim."
-    )
+    assert growth.words(found).startswith(f"At 1 per claim, {words}; adaptive ÷ skip_locked: ")
     for width in (drawing.WIDE, drawing.NARROW):
         figure = chart(found, width)
         assert figure is not None
         (axes,) = figure.axes
-        lines = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]  # type: ignore[arg-type]
-        assert lines == [([1, 2, 3], [300.0] * 3), ([1, 2, 3], [200.0, 400.0, 600.0])]
+        assert words in " ".join(" ".join(text.get_text() for text in figure.texts).split())
+        assert [(patch.get_x(), round(patch.get_x() + patch.get_width(), 6)) for patch in axes.patches] == (
+            [where] if where else []
+        )  # type: ignore[attr-defined]
+        lines = {line.get_linestyle(): list(line.get_ydata()) for line in axes.lines if len(line.get_xdata()) == 3}  # type: ignore[arg-type]
+        assert lines == {"--": list(locks), "-": [200.0, 400.0, 600.0]}
 
 
-def test_each_cluster_has_a_chart_and_one_database_has_none():
+def test_the_ratio_is_said_for_each_number_of_nodes():
+    found = list(on_nodes(1, 2, 3))
+    assert growth.words(found).endswith("0.33 × (0.33–0.33) on 1, 1.33 × (1.33–1.33) on 2 and 4.00 × (4.00–4.00) on 3.")
+    assert "indicative: locks pay" in growth.words(
+        [replace(one, rows=[replace(each, quick=True) for each in one.rows]) for one in found]
+    )
+
+
+def test_nothing_is_said_of_rows_that_repeat_jobs():
+    found = list(on_nodes(1, 2, twice=3))
+    assert growth.turn(found, 1) is None
+    assert "pay" not in growth.words(found)
+    assert chart(found) is not None
+
+
+def test_each_cluster_has_a_chart_and_one_database_has_none(tmp_path):
     benches = [*on_nodes(0, 1, 2), *on_nodes(1, 2, 3), *on_nodes(1)]
-    assert [[one.nodes for one in found] for found in clusters(benches)] == [[1, 2], [1, 2, 3]]
+    assert [[one.nodes for one in found] for found in growth.clusters(benches)] == [[1, 2], [1, 2, 3]]
+    drawn = {path.name for path in write(comparison(*benches), tmp_path) if "nodes" in path.name}
+    assert drawn == {f"{name}-nodes.{suffix}" for name in ("mariadb-2", "mariadb-4") for suffix in ("png", "svg")}
+    assert (tmp_path / "index.html").read_text().count("jobs per second by number of nodes</text>") == 2
     assert chart([bench(), bench()]) is None

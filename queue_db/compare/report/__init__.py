@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from queue_db.compare.report import growth
 from queue_db.compare.results import Bench, Comparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["show", "write"]
+__all__ = ["show", "show_clusters", "write"]
 
 
 def write(comparison: Comparison, folder: Path) -> list[Path]:
@@ -24,8 +25,8 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
     :raises OSError: the folder cannot be written to.
     """
     # Imported here: Matplotlib loads slowly, and the table in the terminal does not need it.
-    from queue_db.compare.report import growth
     from queue_db.compare.report.chart import chart, description
+    from queue_db.compare.report.growth_chart import chart as growth_chart
     from queue_db.compare.report.page import page_html, section
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,13 +35,15 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
     paths, sections = [index, data], []
     seen: Counter[str] = Counter()
     grown = {id(benches[-1]): benches for benches in growth.clusters(comparison.benches)}
+    cluster = ""
     for bench in comparison.benches:
         name = "".join(letter if letter.isalnum() else "-" for letter in bench.title.lower()) or "database"
         seen[name] += 1
         slug = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        cluster = slug if bench.nodes < 2 else cluster
         files, drawn = _draw(partial(chart, bench, comparison), folder, slug, "chart", description(bench))
         if (benches := grown.get(id(bench))) is not None:
-            more, figures = _draw(partial(growth.chart, benches), folder, slug, "nodes", growth.fastest(benches))
+            more, figures = _draw(partial(growth_chart, benches), folder, cluster, "nodes", growth.words(benches))
             files, drawn = files + more, drawn + figures
         paths += files
         sections.append(section(bench, slug, drawn, comparison.machine))
@@ -75,3 +78,11 @@ def show(bench: Bench, machine: Mapping[str, str] | None = None) -> None:
     from queue_db.compare.report.text import Summary
 
     Console().print(Summary(bench, machine or {}))
+
+
+def show_clusters(benches: Sequence[Bench]) -> None:
+    """Print of each cluster where locks stop to pay."""
+    from rich.console import Console
+
+    for cluster in growth.clusters(benches):
+        Console().print(f"→ {growth.words(cluster)}", style="bold", markup=False, highlight=False)

@@ -1,27 +1,16 @@
-"""The chart of a cluster: jobs/s of each strategy by the number of nodes, in a panel for each batch size."""
+"""What a cluster brings: from how many nodes on locks are no longer faster than optimistic claims."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from queue_db.compare.report.advice import DEFAULT, join, median, recommendable
+from queue_db.compare.report.ratios import between
+from queue_db.compare.report.wording import several
+from queue_db.compare.results import Bench, Row
 
-from queue_db.compare.report import drawing
-from queue_db.compare.report.advice import join, median, recommendable
-from queue_db.compare.report.drawing import BLUE, FAINT, GREEN, INK, ORANGE, SOFT, VERMILION
-from queue_db.compare.report.wording import indicative, number, several
-from queue_db.compare.results import Bench
-
-# Strategy → colour and line; locks are dashed.
-_LINES = {
-    "pessimistic": (SOFT, "--"),
-    "skip_locked": (VERMILION, "--"),
-    "optimistic": (ORANGE, "-"),
-    "adaptive": (BLUE, "-"),
-    "complete_and_claim": (GREEN, "-"),
-    "at_most_once": (FAINT, "-"),
-}
+#: Strategies that rely on row locks, which other nodes do not see, and those that rely on versions.
+LOCKS, VERSIONS = ("skip_locked", "pessimistic"), (DEFAULT, "optimistic")
 
 
 def clusters(benches: Sequence[Bench]) -> Iterator[list[Bench]]:
@@ -33,61 +22,46 @@ def clusters(benches: Sequence[Bench]) -> Iterator[list[Bench]]:
             yield together
 
 
-def fastest(benches: Sequence[Bench]) -> str:
-    """Return for each batch size which strategy is the fastest on how many nodes, for readers who do not see the chart."""
-    said, weak = [], False
-    for batch in _batches(benches):
-        found = []
-        for bench in benches:
-            rows = [row for row in bench.rows if recommendable(row) and row.batch == batch]
-            if rows:
-                best = max(rows, key=median)
-                weak = weak or indicative(best)
-                found.append(f"{best.name} on {several(bench.nodes, 'node')} ({number(round(median(best)))})")
-        if found:
-            said.append(f"{join(found)} at {batch} per claim")
-    return ("Indicative. Fastest: " if weak else "Fastest: ") + "; ".join(said) + "." if said else "No recommendation."
+def batches(benches: Sequence[Bench]) -> list[int]:
+    """Return the batch sizes of the product's rows that have a finished run."""
+    return sorted({row.batch for bench in benches for row in bench.rows if row.family == "product" and row.rate})
 
 
-def chart(benches: Sequence[Bench], width: float = drawing.WIDE) -> Figure | None:
-    """Draw the median jobs/s of the finished runs; None without one."""
-    batches = _batches(benches)
-    if not batches:
-        return None
-    columns = 1 if width < drawing.WIDE / 2 else min(3, len(batches))
-    lines = -(-len(batches) // columns)
-    figure, axes = drawing.blank(2.6 * lines + 1.0, lines, columns, width=width)
-    legend: dict[str, Line2D] = {}
-    for batch, one in zip(batches, axes, strict=False):
-        for name, (colour, line) in _LINES.items():
-            rows = [(bench.nodes, row.rate) for bench in benches if (row := bench.row(name, batch)) and row.rate]
-            places, rates = [nodes for nodes, _ in rows], [rate.median for _, rate in rows]
-            if not rows:
-                continue
-            legend[name], *_ = one.plot(places, rates, color=colour, linestyle=line, marker="o", markersize=4, linewidth=1.6)
-            for nodes, rate in rows:
-                if rate.interval is not None:
-                    one.plot([nodes, nodes], rate.interval, color=colour, linewidth=1, marker="_", markersize=6)
-        one.set_title(f"{several(batch, 'job')} per claim", fontsize=9.5, fontweight="bold", loc="left", color=INK)
-        one.set_xticks([bench.nodes for bench in benches])
-        one.set_xlabel("nodes", fontsize=8.5)
-        one.set_ylim(bottom=0)
-        drawing.plain(one, "y")
-    for one in axes[len(batches) :]:
-        one.remove()
-    figure.legend(
-        [*legend.values()],
-        [*legend],
-        loc="outside lower center",
-        ncols=2 + columns // 2,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=INK,
+def turn(benches: Sequence[Bench], batch: int) -> int | None:
+    """Return from how many nodes on the fastest row with locks is not faster than the fastest without.
+
+    One more than all: it always is. None: on some number of nodes, no row of one of the two kinds is sound.
+    """
+    found = benches[-1].nodes + 1
+    for bench in reversed(benches):
+        locks, versions = (_fastest(bench, batch, names) for names in (LOCKS, VERSIONS))
+        if (ratio := between(locks, versions)) is None:
+            return None
+        if ratio.faster:
+            break
+        found = bench.nodes
+    return found
+
+
+def words(benches: Sequence[Bench]) -> str:
+    """Return in sentences where locks stop to pay, and the ratio of the default strategy to SKIP LOCKED on each number of nodes."""
+    return " ".join(filter(None, (_words(benches, batch) for batch in batches(benches)))) or "No strategies to compare."
+
+
+def _words(benches: Sequence[Bench], batch: int) -> str:
+    parts = []
+    if (first := turn(benches, batch)) is not None:
+        locks = f"locks pay on up to {several(first - 1, 'node')}" if first > 1 else ""
+        versions = f"optimistic claims pay from {several(first, 'node')} on" if first <= benches[-1].nodes else ""
+        parts.append(", ".join(filter(None, (locks, versions))))
+    ratios = [(bench, between(bench.row(DEFAULT, batch), bench.row("skip_locked", batch))) for bench in benches]
+    if known := [f"{ratio} on {bench.nodes}" for bench, ratio in ratios if ratio is not None]:
+        parts.append(f"{DEFAULT} ÷ skip_locked: {join(known)}")
+    weak = "indicative: " if any(ratio.indicative for _, ratio in ratios if ratio is not None) else ""
+    return f"At {batch} per claim, {weak}{'; '.join(parts)}." if parts else ""
+
+
+def _fastest(bench: Bench, batch: int, names: Sequence[str]) -> Row | None:
+    return max(
+        (row for row in bench.rows if recommendable(row) and row.name in names and row.batch == batch), key=median, default=None
     )
-    server = benches[0].server.rpartition(", ")[0]
-    drawing.title(figure, f"{server}: jobs per second by number of nodes, locks dashed", fastest(benches))
-    return figure
-
-
-def _batches(benches: Sequence[Bench]) -> list[int]:
-    return sorted({row.batch for bench in benches for row in bench.rows if row.name in _LINES and row.rate})
