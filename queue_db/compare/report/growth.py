@@ -54,10 +54,11 @@ def _words(benches: Sequence[Bench], batch: int) -> str:
         locks = f"locks pay on up to {several(first - 1, 'node')}" if first > 1 else ""
         versions = f"optimistic claims pay from {several(first, 'node')} on" if first <= benches[-1].nodes else ""
         parts.append(", ".join(filter(None, (locks, versions))))
-    ratios = [(bench, between(bench.row(DEFAULT, batch), bench.row("skip_locked", batch))) for bench in benches]
-    if known := [f"{ratio} on {bench.nodes}" for bench, ratio in ratios if ratio is not None]:
-        parts.append(f"{DEFAULT} ÷ skip_locked: {join(known)}")
-    weak = "indicative: " if any(ratio.indicative for _, ratio in ratios if ratio is not None) else ""
+    both = ((_fastest(bench, batch, [name]) for name in (DEFAULT, "skip_locked")) for bench in benches)
+    ratios = {bench.nodes: ratio for bench, rows in zip(benches, both, strict=True) if (ratio := between(*rows)) is not None}
+    if ratios:
+        parts.append(f"{DEFAULT} ÷ skip_locked: {join([f'{ratio} on {nodes}' for nodes, ratio in ratios.items()])}")
+    weak = "indicative: " if any(ratio.indicative for ratio in ratios.values()) else ""
     return f"At {batch} per claim, {weak}{'; '.join(parts)}." if parts else ""
 
 
