@@ -10,8 +10,9 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 
 from queue_db.dialects.base import Companion
 
-# Of Galera and of Group Replication: with it a session reads all that was committed on other nodes before.
-_READ_ALL = {"wsrep_sync_wait": "1", "group_replication_consistency": "'BEFORE'"}
+# Of Galera and of Group Replication: with it a session reads all that was committed on other nodes before. The latter waits for as
+# long as an idle session may live; Galera's own limit is half a minute.
+_READ_ALL = {"wsrep_sync_wait": "1", "group_replication_consistency": "'BEFORE'", "wait_timeout": "60"}
 
 
 class Laboratory(Companion):

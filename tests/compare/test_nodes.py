@@ -93,7 +93,7 @@ def test_the_chart_shows_where_locks_stop_to_pay(locks, where, words):
 
 def test_the_ratio_is_said_for_each_number_of_nodes():
     found = list(on_nodes(1, 2, 3))
-    assert growth.words(found).endswith("0.33 × (0.33–0.33) on 1, 1.33 × (1.33–1.33) on 2 and 4.00 × (4.00–4.00) on 3.")
+    assert growth.words(found).endswith("0.33 × (0.33–0.33) on 1, 1.33 × (1.33–1.33) on 2 and 4.00 × (4.00–4.00) on 3 nodes.")
     quick = [replace(one, rows=[replace(each, quick=True) for each in one.rows]) for one in found]
     assert growth.words(quick).startswith("At 1 per claim, indicative: locks pay")
 

@@ -57,7 +57,7 @@ def _words(benches: Sequence[Bench], batch: int) -> str:
     both = ((_fastest(bench, batch, [name]) for name in (DEFAULT, "skip_locked")) for bench in benches)
     ratios = {bench.nodes: ratio for bench, rows in zip(benches, both, strict=True) if (ratio := between(*rows)) is not None}
     if ratios:
-        parts.append(f"{DEFAULT} ÷ skip_locked: {join([f'{ratio} on {nodes}' for nodes, ratio in ratios.items()])}")
+        parts.append(f"{DEFAULT} ÷ skip_locked: {join([f'{ratio} on {nodes}' for nodes, ratio in ratios.items()])} nodes")
     weak = "indicative: " if any(ratio.indicative for ratio in ratios.values()) else ""
     return f"At {batch} per claim, {weak}{'; '.join(parts)}." if parts else ""
 
