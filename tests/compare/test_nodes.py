@@ -70,10 +70,18 @@ def on_nodes(*counts: int, locks: tuple[float, ...] = (600.0, 300.0, 150.0), **o
 @pytest.mark.parametrize(
     ("locks", "where", "words"),
     [
-        ((600.0, 300.0, 150.0), [(1.5, 3.3)], "locks pay on up to 1 node, optimistic claims pay from 2 nodes on"),
-        ((600.0, 500.0, 590.0), [(2.5, 3.3)], "locks pay on up to 2 nodes, optimistic claims pay from 3 nodes on"),
-        ((600.0, 300.0, 700.0), [], "locks pay on up to 3 nodes"),
-        ((100.0, 100.0, 100.0), [(0.7, 3.3)], "optimistic claims pay from 1 node on"),
+        (
+            (600.0, 300.0, 150.0),
+            [(1.5, 3.3)],
+            "locks are faster on up to 1 node, optimistic claims are as fast or faster from 2 nodes on",
+        ),
+        (
+            (600.0, 500.0, 590.0),
+            [(2.5, 3.3)],
+            "locks are faster on up to 2 nodes, optimistic claims are as fast or faster from 3 nodes on",
+        ),
+        ((600.0, 300.0, 700.0), [], "locks are faster on up to 3 nodes"),
+        ((100.0, 100.0, 100.0), [(0.7, 3.3)], "optimistic claims are as fast or faster from 1 node on"),
     ],
 )
 def test_the_chart_shows_where_locks_stop_to_pay(locks, where, words):
@@ -95,7 +103,7 @@ def test_the_ratio_is_said_for_each_number_of_nodes():
     found = list(on_nodes(1, 2, 3))
     assert growth.words(found).endswith("0.33 × (0.33–0.33) on 1, 1.33 × (1.33–1.33) on 2 and 4.00 × (4.00–4.00) on 3 nodes.")
     quick = [replace(one, rows=[replace(each, quick=True) for each in one.rows]) for one in found]
-    assert growth.words(quick).startswith("At 1 per claim, indicative: locks pay")
+    assert growth.words(quick).startswith("At 1 per claim, indicative: locks are faster")
 
 
 def test_nothing_is_said_of_rows_that_repeat_jobs():
@@ -108,7 +116,8 @@ def test_nothing_is_said_of_rows_that_repeat_jobs():
 def test_each_cluster_has_a_chart_and_one_database_has_none(tmp_path):
     benches = [*on_nodes(0, 1, 2), *on_nodes(1, 2, 3), *on_nodes(1)]
     assert [[one.nodes for one in found] for found in growth.clusters(benches)] == [[1, 2], [1, 2, 3]]
-    drawn = {path.name for path in write(comparison(*benches), tmp_path) if "nodes" in path.name}
-    assert drawn == {f"{name}-nodes.{suffix}" for name in ("mariadb-2", "mariadb-4") for suffix in ("png", "svg")}
+    drawn = {path.name for path in write(comparison(*on_nodes(0, 1, 2)), tmp_path) if "nodes" in path.name}
+    assert drawn == {"mariadb-2-nodes.png", "mariadb-2-nodes.svg"}
+    # For a desk and for a phone.
     assert (tmp_path / "index.html").read_text().count("jobs per second by number of nodes</text>") == 2
     assert chart([bench(), bench()]) is None

@@ -51,8 +51,8 @@ def words(benches: Sequence[Bench]) -> str:
 def _words(benches: Sequence[Bench], batch: int) -> str:
     parts = []
     if (first := turn(benches, batch)) is not None:
-        locks = f"locks pay on up to {several(first - 1, 'node')}" if first > 1 else ""
-        versions = f"optimistic claims pay from {several(first, 'node')} on" if first <= benches[-1].nodes else ""
+        locks = f"locks are faster on up to {several(first - 1, 'node')}" if first > 1 else ""
+        versions = f"optimistic claims are as fast or faster from {several(first, 'node')} on" if first <= benches[-1].nodes else ""
         parts.append(", ".join(filter(None, (locks, versions))))
     both = ((_fastest(bench, batch, [name]) for name in (DEFAULT, "skip_locked")) for bench in benches)
     ratios = {bench.nodes: ratio for bench, rows in zip(benches, both, strict=True) if (ratio := between(*rows)) is not None}
