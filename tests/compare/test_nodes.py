@@ -119,5 +119,5 @@ def test_each_cluster_has_a_chart_and_one_database_has_none(tmp_path):
     drawn = {path.name for path in write(comparison(*on_nodes(0, 1, 2)), tmp_path) if "nodes" in path.name}
     assert drawn == {"mariadb-2-nodes.png", "mariadb-2-nodes.svg"}
     # For a desk and for a phone.
-    assert (tmp_path / "index.html").read_text().count("jobs per second by number of nodes</text>") == 2
+    assert (tmp_path / "index.html").read_text().count("optimistic claims pay</text>") == 2
     assert chart([bench(), bench()]) is None
