@@ -93,7 +93,9 @@ def test_a_cluster_with_one_primary_is_refused_before_anything_is_measured(urls:
 
 def test_a_row_fails_with_its_node_and_is_not_measured_on_the_others(cluster: Cluster, urls: list[str], every: str) -> None:
     try:
-        found = compare([every], plan("adaptive", "skip_locked"), listener=Interruption(2, lambda: cluster.kill(1)))
+        # With jobs of 50 ms, so that no run has ended before.
+        plan_of_a_second = plan("adaptive", "skip_locked", work_ms=50.0)
+        found = compare([every], plan_of_a_second, listener=Interruption(2, lambda: cluster.kill(1)))
     finally:
         cluster.start(1)
         cluster.restore()
