@@ -52,7 +52,8 @@ class DatabaseOptions:
             envvar=URL_VARIABLE,
             show_envvar=True,
             metavar="URL",
-            help="Database to measure; repeatable. The user needs the right to create a schema (a database, on MySQL and MariaDB).",
+            help="Database to measure; repeatable. The user needs the right to create a schema (a database, on MySQL and MariaDB). "
+            "With several addresses and nodes=all: a cluster, measured on one node, on two and so on.",
         ),
     ] = None
     profile: ProfileOption = None
@@ -208,6 +209,7 @@ def _report(comparison: Comparison, report: Path, json: Path | None) -> None:
     written = reporting.write(comparison, report)
     for bench in comparison.benches:
         reporting.show(bench, comparison.machine)
+    reporting.show_clusters(comparison.benches)
     output.note(f"report: {next((path for path in written if path.suffix == '.html'), report)}")
 
 

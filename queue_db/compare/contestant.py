@@ -10,12 +10,13 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import ExceptionContext
 
+from queue_db.compare import nodes
 from queue_db.compare.history import Notes
 from queue_db.dialects import Dialect
 
@@ -30,6 +31,12 @@ class Target:
     lease: float = 4.0
     #: Number of worker processes or threads.
     workers: int = 10
+    #: Number of nodes that the workers are spread over; 0: they are not spread.
+    nodes: int = 0
+
+    def of_worker(self, number: int) -> Target:
+        """Return the target for a worker: its connections go to its own node."""
+        return replace(self, url=nodes.of_worker(self.url, number)) if self.nodes else self
 
 
 class Tally(Protocol):

@@ -10,6 +10,10 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 
 from queue_db.dialects.base import Companion
 
+# Of Galera and of Group Replication: with it a session reads all that was committed on other nodes before. The latter waits for as
+# long as an idle session may live; Galera's own limit is half a minute.
+_READ_ALL = {"wsrep_sync_wait": "1", "group_replication_consistency": "'BEFORE'", "wait_timeout": "60"}
+
 
 class Laboratory(Companion):
     """Defaults that work on most databases. ``Laboratory.of(dialect)`` is the one for a dialect of the queue."""
@@ -32,6 +36,9 @@ class Laboratory(Companion):
 
     def analyze(self, connection: Connection, table: Table) -> None:
         """Update the planner's statistics of the table. Default: not needed."""
+
+    def catch_up(self, connection: Connection) -> None:
+        """Return when this node of a cluster has what the others have committed. Default: not needed."""
 
 
 class PostgreSQLLaboratory(Laboratory):
@@ -70,6 +77,12 @@ class MySQLLaboratory(Laboratory):
 
     def analyze(self, connection: Connection, table: Table) -> None:
         connection.exec_driver_sql(f"ANALYZE TABLE {connection.dialect.identifier_preparer.format_table(table)}").all()
+
+    def catch_up(self, connection: Connection) -> None:
+        for name, value in _READ_ALL.items():
+            if connection.exec_driver_sql(f"SHOW VARIABLES LIKE '{name}'").all():
+                connection.exec_driver_sql(f"SET SESSION {name} = {value}")
+        connection.exec_driver_sql("SELECT 1 FROM information_schema.tables LIMIT 1").all()
 
 
 class SQLiteLaboratory(Laboratory):

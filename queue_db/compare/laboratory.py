@@ -8,9 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Self
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_db.compare import nodes
 from queue_db.compare.arrivals import Arriving, arriving_rows, offered_rate
 from queue_db.compare.article import ARTICLE, Article
 from queue_db.compare.contestant import Contestant, Target
+from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.history import History
 from queue_db.compare.machine import machine, server_clock
@@ -70,13 +74,19 @@ def compare(
     rows = contestants(plan.strategies, plan.batches, more)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     comparison = Comparison(plan=plan.options(), machine=machine(), began=began, benches=[])
-    with _Runner(plan, listener or ProgressListener(), lambda: keep(replace(comparison, interrupted=True))) as runner:
+    runner = _Runner(plan, listener or ProgressListener(), lambda: keep(replace(comparison, interrupted=True)))
+    with nodes.hushed(), runner:
         for url in urls:
-            with scratch_target(url, plan) as (target, bench):
-                comparison.benches.append(bench)
-                runner.run_bench(target, bench, rows)
-                if plan.arrivals:
-                    runner.run_arrivals(target, bench)
+            grown = list(nodes.grown(url))
+            _require_all(grown, plan)
+            for each, count in grown:
+                with scratch_target(each, plan, count) as (target, bench):
+                    if count and nodes.on_one_machine(url):
+                        bench.facts["nodes"] = "share one machine"
+                    comparison.benches.append(bench)
+                    runner.run_bench(target, bench, rows)
+                    if plan.arrivals:
+                        runner.run_arrivals(target, bench)
     ran = [row for bench in comparison.benches for row in bench.rows if row.refused is None]
     if ran and all(row.failed is not None for row in ran):
         raise WorkerPoolError(ran[0].failed)
@@ -136,7 +146,7 @@ class _Runner:
 
     def _run_arrivals(self, arriving: Arriving, target: Target) -> ArrivalTurn:
         try:
-            arriving.set_up(target, arriving.jobs)
+            _set_up(arriving, target, arriving.jobs)
             history = self._workers(target.workers).run(
                 Assignment(arriving, target, self.plan.work_ms / 1000, 0.0, verify=False),
                 arriving.jobs,
@@ -161,7 +171,7 @@ class _Runner:
 
     def _run_once(self, contestant: Contestant, target: Target, jobs: int) -> Run:
         try:
-            contestant.set_up(target, jobs)
+            _set_up(contestant, target, jobs)
             history, server_cpu = self._race(contestant, target, jobs)
         finally:
             contestant.tear_down(target)
@@ -173,7 +183,8 @@ class _Runner:
         with autocommitting(target.url) as engine:
             if plan.verify:
                 protocol.make(engine)
-            clock = server_clock(engine, dialect_for(engine.dialect.name))
+            # Of a cluster it would be one node's; the others apply the changes too.
+            clock = None if target.nodes else server_clock(engine, dialect_for(engine.dialect.name))
             spent: list[float | None] = []
             began = time.monotonic()
             history = self._workers(target.workers).run(
@@ -200,6 +211,25 @@ class _Runner:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
+
+
+def _require_all(grown: Sequence[tuple[str, int]], plan: Plan) -> None:
+    """Refuse a cluster with a node that does not answer or takes no changes, before anything is measured."""
+    every, count = grown[-1]
+    for url in nodes.of_each(every) if count > 1 else ():
+        with scratch_target(url, plan):
+            pass
+
+
+def _set_up(contestant: Contestant, target: Target, jobs: int) -> None:
+    """Create its tables, and wait until each node has them with all jobs."""
+    contestant.set_up(target, jobs)
+    try:
+        for url in nodes.of_each(target.url) if target.nodes > 1 else ():
+            with autocommitting(url) as engine, engine.connect() as connection:
+                Laboratory.of(dialect_for(engine.dialect.name)).catch_up(connection)
+    except SQLAlchemyError as error:
+        raise WorkerPoolError(f"a node is away: {getattr(error, 'orig', error)}") from error
 
 
 def _row(contestant: Contestant, target: Target) -> Row:

@@ -12,10 +12,9 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db.compare.dialects import Laboratory
+from queue_db.compare.nodes import LOOPBACK
 from queue_db.database.addresses import several
 from queue_db.dialects import Dialect
-
-_LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
 
 def machine() -> dict[str, str]:
@@ -39,7 +38,7 @@ def machine() -> dict[str, str]:
 def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float | None] | None:
     """Return a function for the server's processor time so far, seconds; None if the server runs elsewhere or is not visible."""
     hosts = [address.host for address in several(engine.url)] or [engine.url.host or ""]
-    if not set(hosts) <= set(_LOOPBACK):
+    if not set(hosts) <= set(LOOPBACK):
         return None
     with engine.connect() as connection:
         try:

@@ -231,6 +231,7 @@ class Bench:
     title: str  #: PostgreSQL, MySQL, MariaDB, SQLite
     server: str  #: name and version
     facts: dict[str, str]  #: durability, isolation and similar settings of the server
+    nodes: int = 0  #: number of nodes of a cluster that the workers were spread over; 0: they were not spread
     rows: list[Row] = field(default_factory=list)
     arrivals: list[ArrivalRow] = field(default_factory=list)  #: under a fixed arrival rate; none with ``--no-arrivals``
 

@@ -27,9 +27,10 @@ PREFIX = "queue_db_compare_"
 
 
 @contextmanager
-def scratch_target(url: str, plan: Plan) -> Iterator[tuple[Target, Bench]]:
+def scratch_target(url: str, plan: Plan, nodes: int = 0) -> Iterator[tuple[Target, Bench]]:
     """Create a schema in the database and yield it with a description of the database; drop the schema at the end.
 
+    :param nodes: number of nodes that the workers are spread over; 0: they are not spread.
     :raises ConfigurationError: the user lacks the right to create a schema.
     """
     name = PREFIX + secrets.token_hex(4)
@@ -50,10 +51,9 @@ def scratch_target(url: str, plan: Plan) -> Iterator[tuple[Target, Bench]]:
                         "or use another user"
                     ) from error
             created = True
-            bench = Bench(
-                url=masked(url), title=database.server.split()[0], server=database.server, facts=_facts(database), rows=[]
-            )
-        yield Target(address, schema, plan.lease, plan.workers), bench
+            server = database.server + (f", {nodes} {'node' if nodes == 1 else 'nodes'}" if nodes else "")
+            bench = Bench(url=masked(url), title=server.split()[0], server=server, facts=_facts(database), nodes=nodes)
+        yield Target(address, schema, plan.lease, plan.workers, nodes), bench
     finally:
         # A signal may have arrived between the creation and the assignment of ``created``.
         errors = contextlib.nullcontext() if created else contextlib.suppress(SQLAlchemyError)

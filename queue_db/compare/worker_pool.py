@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Self
 
+from queue_db.compare import nodes
 from queue_db.compare.contestant import Contestant, Target, WorkerContext
 from queue_db.compare.history import History, Notes
 from queue_db.compare.protocol import Protocol
@@ -242,6 +243,7 @@ def _member(number: int, pipe: Connection, tally: _SharedTally, start_signal: An
     if kind == "processes":
         # Ctrl-C reaches the whole process group; only the parent handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        nodes.hush()
     while True:
         try:
             assignment = pipe.recv()
@@ -282,7 +284,7 @@ def _execute(
             cpu_clock=time.process_time if kind == "processes" else time.thread_time,
         )
         try:
-            assignment.contestant.work(assignment.target, context)
+            assignment.contestant.work(assignment.target.of_worker(number), context)
         finally:
             if kind == "processes":
                 gc.unfreeze()

@@ -3,7 +3,7 @@
 python -m tests.servers start postgresql [mysql] [mariadb] [galera] [group-replication] [group-replication-single] [postgresql-ha]
     Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM. Of a cluster: on each node, and by its balancer;
     of group-replication every node takes changes, of group-replication-single the first.
-python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [-- OPTION …]
+python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [galera] [group-replication] [-- OPTION …]
     Run ``queue-db compare`` with these options on each server that can be started here; sqlite is a file in a temporary folder.
 python -m tests.servers oldest [postgresql] [mariadb] -- COMMAND …
     Run pytest, as the command says, on the oldest release of each kind that can be installed here.
@@ -20,6 +20,7 @@ import threading
 from types import FrameType
 
 from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, lookup, provide, releases
+from tests.servers.cluster import Cluster, together
 from tests.servers.clusters import CLUSTERS
 from tests.servers.lookup import PROGRAMS
 from tests.servers.postgresql_ha import PostgreSQLCluster
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
     """Run the command line; return the exit status."""
     command, rest = arguments[:1], arguments[1:]
     kinds, _, options = _cut(rest, "--")
-    known = PROGRAMS.keys() | {"compare": {"sqlite"}, "start": set(STARTED)}.get("".join(command), set())
+    known = PROGRAMS.keys() | {"compare": {"sqlite", *CLUSTERS}, "start": set(STARTED)}.get("".join(command), set())
     runs = command in (["oldest"], ["share"])
     if not (runs or command in (["start"], ["compare"])) or not kinds or not set(kinds) <= known or (runs and not options):
         print(__doc__, file=sys.stderr)
@@ -74,7 +75,7 @@ def _start(kinds: list[str]) -> int:
 
 
 def _compare(kinds: list[str], options: list[str]) -> int:
-    servers: list[Server] = []
+    servers: list[Server | Cluster] = []
     with tempfile.TemporaryDirectory() as folder:
         urls: list[str] = []
         for kind in kinds:
@@ -82,12 +83,13 @@ def _compare(kinds: list[str], options: list[str]) -> int:
                 urls.append(f"sqlite:///{folder}/queue.db")
                 continue
             try:
-                servers.append(provide(kind))
+                servers.append(CLUSTERS[kind]() if kind in CLUSTERS else provide(kind))
             except (ServerMissing, ServerFailed) as error:
                 # A server that cannot be started here is reported and left out.
                 print(f"{kind}: {str(error).splitlines()[0]}", file=sys.stderr)
                 continue
-            urls.append(servers[-1].create_database())
+            made = servers[-1].create_database()
+            urls.append(made if isinstance(made, str) else together(made))
         command = [sys.executable, "-m", "queue_db", "compare", *options]
         # The variable takes several URLs, and keeps the passwords out of the process list.
         return subprocess.run(command, env=os.environ | {"QUEUE_DB_URL": " ".join(urls)}, check=False).returncode

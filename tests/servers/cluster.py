@@ -119,6 +119,13 @@ class Cluster(ABC):
             node.remove()
 
 
+def together(urls: Sequence[str]) -> str:
+    """One URL of the nodes of a database: connections go to each of them."""
+    first, *_ = nodes = [make_url(url) for url in urls]
+    hosts = tuple(f"{node.host}:{node.port}" for node in nodes)
+    return first.set(host=None, port=None).update_query_dict({"host": hosts, "nodes": "all"}).render_as_string(hide_password=False)
+
+
 def unpacked(suite: str, name: str, packages: Sequence[str]) -> Path:
     """The folder with the unpacked packages of a cluster's nodes.
 

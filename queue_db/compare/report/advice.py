@@ -106,7 +106,10 @@ class Advice:
                 f" For workers that hold one job at a time, {use} {single.row.name}: {measured(single.row)};"
                 f" batches bring {ratio} that throughput."
             )
-        return cls(sentence=sentence, choice=best, choices=choices, caveats=tuple(caveats(sound, machine or {})))
+        found = caveats(sound, machine or {})
+        if "nodes" in bench.facts:
+            found.append(f"The nodes {bench.facts['nodes']}: more of them bring no more processors.")
+        return cls(sentence=sentence, choice=best, choices=choices, caveats=tuple(found))
 
 
 def _named(row: Row, sound: list[Row]) -> str:

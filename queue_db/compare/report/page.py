@@ -35,11 +35,11 @@ class Section:
     advice: Advice
     findings: list[str]
     lines: list[Line]
-    chart: list[Markup]  #: for a desk and for a phone; empty without a finished run
+    charts: list[Markup]  #: each for a desk and for a phone; empty without a finished run
 
 
 def section(bench: Bench, slug: str, drawn: Sequence[str], machine: Mapping[str, str]) -> Section:
-    """Return the content of the page for one database. ``drawn``: its chart, whose texts are escaped."""
+    """Return the content of the page for one database. ``drawn``: its charts, whose texts are escaped."""
     advice = Advice.of(bench, machine)
     chosen = None if advice.choice is None else advice.choice.row
     mark = "named above, indicative" if chosen is not None and indicative(chosen) else "recommended"
