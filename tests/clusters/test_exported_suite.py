@@ -27,11 +27,11 @@ pytestmark = pytest.mark.parametrize(
 def url(cluster: Cluster | PostgreSQLCluster) -> str:
     """A migrated database. Nodes that take no changes come first: each connection must find one that does."""
     writers = cluster.writers()
-    nodes = [make_url(one) for one in cluster.create_database()]
-    nodes = [node for number, node in enumerate(nodes) if number not in writers] + [nodes[number] for number in writers]
-    bare = nodes[0]._replace(host=None, port=None).update_query_dict({"nodes": "all"} if len(writers) > 1 else {})
-    parts = addresses.placed(bare, [addresses.Address(str(node.host), str(node.port)) for node in nodes])
-    found = parts.render_as_string(hide_password=False)
+    urls = [make_url(one) for one in cluster.create_database()]
+    nodes = [urls[number] for number in sorted(range(len(urls)), key=writers.__contains__)]
+    of_none = urls[0]._replace(host=None, port=None).update_query_dict({"nodes": "all"} if len(writers) > 1 else {})
+    of_all = addresses.placed(of_none, [addresses.Address(str(node.host), str(node.port)) for node in nodes])
+    found = of_all.render_as_string(hide_password=False)
     with QueueDB(found) as db:
         db.migrate()
     return found
@@ -46,9 +46,9 @@ def sessions_in_turn(cluster: Cluster | PostgreSQLCluster, monkeypatch: pytest.M
 
 def test_the_sessions_of_a_test_are_on_all_nodes_that_take_changes(
     cluster: Cluster | PostgreSQLCluster,
-    db: QueueDB,  # noqa: F811 - the suite's
-    rival: QueueDB,  # noqa: F811
-    notes: Notes,  # noqa: F811
+    db: QueueDB,
+    rival: QueueDB,
+    notes: Notes,
 ) -> None:
     ask = "SELECT inet_server_port()" if db.database.engine.dialect.name == "postgresql" else "SELECT @@port"
     ports = set()
