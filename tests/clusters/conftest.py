@@ -1,7 +1,7 @@
 """Clusters of three nodes. Where every node takes changes, a session on one node cannot see the locks of another's.
 
 Two transactions that change one row meet when they commit: the first wins, the other gets a conflict. A test that has nothing to do
-with conflicts is parametrised with all of CLUSTERS, also those with one primary.
+with conflicts is parametrised with more of them, also those with one primary.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from queue_db import QueueDB
+from tests.servers.__main__ import STARTED
 from tests.servers.cluster import Cluster
-from tests.servers.clusters import CLUSTERS
 
 # The statement after which a session reads all that other nodes have committed.
 _READ_ALL = {"mariadb": "SET SESSION wsrep_sync_wait = 1", "mysql": "SET SESSION group_replication_consistency = 'BEFORE'"}
@@ -21,7 +21,7 @@ _READ_ALL = {"mariadb": "SET SESSION wsrep_sync_wait = 1", "mysql": "SET SESSION
 
 @pytest.fixture(scope="session", params=["galera", "group-replication"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    started = CLUSTERS[request.param]()
+    started = STARTED[request.param]()
     yield started
     started.remove()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -63,3 +64,32 @@ def test_completions_on_all_nodes_succeed(
     for db, url in zip(nodes, urls, strict=True):
         catch_up(url)
         assert db.queue(name).stats().by_kind == {}
+
+
+def _enqueue_claim_complete(queue: Queue, numbers: list[int], seed: int) -> list[int]:
+    """Enqueue these, and claim and complete meanwhile until no job is left; return the numbers of the completed jobs."""
+    rng, done = random.Random(seed), list[int]()
+    while True:
+        size = rng.choice([1, 1, 10])
+        new, numbers = numbers[:size], numbers[size:]
+        if len(new) == 1:
+            queue.enqueue("mail", new[0])
+        elif new:
+            queue.enqueue_many([("mail", number) for number in new])
+        jobs = queue.claim(limit=size, lease=600)
+        verdicts = [job.complete() for job in jobs] if len(jobs) == 1 else queue.complete_many(jobs)
+        done += [job.payload for job, verdict in zip(jobs, verdicts, strict=True) if verdict]
+        if not (numbers or jobs or queue.stats().available):
+            return done
+
+
+@pytest.mark.parametrize("cluster", ["galera"], indirect=True, scope="session")
+def test_ten_thousand_jobs_are_done_once_and_no_verb_raises(nodes: list[QueueDB], name: str) -> None:
+    workers = [db.queue(name) for db in nodes * 3]
+    shares = [list(range(worker, 10_000, len(workers))) for worker in range(len(workers))]
+    works = [partial(_enqueue_claim_complete, *one) for one in zip(workers, shares, range(len(workers)), strict=True)]
+    done = at_once(*works)
+    assert not [error for error in done if isinstance(error, Exception)], done
+    assert sorted(number for numbers in done for number in numbers) == list(range(10_000))  # type: ignore[union-attr]
+    assert sum(db.counters.claimed for db in nodes) == 10_000
+    assert sum(db.counters.lost for db in nodes) == 0
