@@ -50,8 +50,9 @@ class _Tables(MySQLDDLCompiler):
 
 @compiles(Insert, "tidb")
 def _with_times(statement: Any, compiler: Any, **kw: Any) -> str:
-    given = {*(compiler.column_keys or ()), *(column.key for column in statement._values or ())}
-    if statement.select is None and not statement._multi_values:
+    values, many = statement._values, statement._multi_values  # noqa: SLF001 - SQLAlchemy has no public way
+    if statement.select is None and not many:
+        given = {*(compiler.column_keys or ()), *(getattr(column, "key", column) for column in values or ())}
         times = {column.key: now_us() for column in statement.table.columns if _is_time(column) and column.key not in given}
         statement = statement.values(times) if times else statement
     return str(compiler.visit_insert(statement, **kw))
