@@ -8,7 +8,7 @@ Known from https://docs.pingcap.com/tidb/stable/ and from issues of pingcap/tidb
 - auto-increment: ids come from a step of each server; with AUTO_ID_CACHE=1, which MySQL takes for a comment, from one place.
 - mysql-compatibility, generated-columns: a clustered primary key is not changed, a stored column not added: hence a name of its own
   for SQLAlchemy, for which the migrations do neither. json-functions: no JSON_TABLE.
-- error-codes: 8002, 8005, 8022, 8028, 9007: a conflict, rolled back. 9001 to 9005 without 9004: the storage is away.
+- error-codes: 8002, 8005, 8022, 8028, 9007: a conflict: run the transaction again. 9001 to 9005 without 9004: the storage is away.
 - The version is 8.0.11-TiDB-…, which the queue would refuse as too old a MySQL.
 
 Guessed: hints (FORCE INDEX) in UPDATE and DELETE; the clock is that of the server that one is connected to. What TiDB says when a

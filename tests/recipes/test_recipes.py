@@ -82,7 +82,12 @@ def migrated(recipe: Recipe) -> Iterator[QueueDB]:
 
 @pytest.fixture
 def open_db(migrated: QueueDB) -> OpenDB:
-    return lambda **options: on_pool(QueueDB(migrated.database.engine, **options), migrated)
+    def open_it(**options: object) -> QueueDB:
+        db = QueueDB(migrated.database.engine, **options)  # type: ignore[arg-type]
+        assert type(db.database.dialect) is type(migrated.database.dialect)
+        return on_pool(db, migrated)
+
+    return open_it
 
 
 @pytest.mark.parametrize("number", range(len(RECIPES)), ids=[one.name for one in RECIPES])
