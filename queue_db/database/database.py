@@ -33,7 +33,7 @@ from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.transaction import ATTEMPTS, Haste, OwnTransaction, Run
 from queue_db.database.urls import parse_url, wrong_sort
-from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, transactions
+from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, dialect_of, transactions
 from queue_db.dialects.raw_cursor import PARAMSTYLES
 from queue_db.errors import (
     ConfigurationError,
@@ -126,7 +126,7 @@ class Database:
         """The caller's engine, checked."""
         if engine.dialect.is_async is not self.asynchronous:
             raise ConfigurationError(wrong_sort("this engine", "another", asynchronous=self.asynchronous))
-        self.dialect: Dialect = dialect_for(engine.dialect.name)
+        self.dialect: Dialect = dialect_of(engine)
         return engine
 
     def _made(self, target: str | URL, pool_size: int, max_overflow: int) -> Engine:
@@ -339,7 +339,7 @@ class Database:
         """The caller's connection, checked, in a transaction."""
         with self._errors(name, _REMEDIES_AT_START):
             connection = using if isinstance(using, Connection) else _connection_of(using)
-            if connection.dialect.name not in type(self.dialect).names:
+            if connection.dialect.name not in {self.engine.dialect.name, *type(self.dialect).names}:
                 raise ConfigurationError(
                     f"using= is a connection to {connection.dialect.name}, but this queue is in {self.engine.dialect.name}"
                 )

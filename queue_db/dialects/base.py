@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from sqlalchemy import (
     Connection,
     Delete,
+    Engine,
     Executable,
     Select,
     Table,
@@ -65,7 +66,7 @@ class Dialect:
         #: The server or file of the database: opens the database and checks its connections.
         self.server = self.server_type(self)
 
-    #: The SQLAlchemy dialect names that the class is for.
+    #: The SQLAlchemy dialect names that the class is for, or other first words of URLs that lead to such a SQLAlchemy dialect.
     names: ClassVar[tuple[str, ...]] = ()
     #: The name of the database in messages.
     title: ClassVar[str] = "SQL database"
@@ -281,6 +282,15 @@ def dialect_for(name: str) -> Dialect:
             f"no dialect for {name!r}; known: {', '.join(sorted(_REGISTRY))}. "
             "Another database is added by subclassing queue_db.dialects.Dialect"
         ) from None
+
+
+def dialect_of(engine: Engine) -> Dialect:
+    """The dialect for the URL of an engine, or else for the name of its SQLAlchemy dialect.
+
+    :raises ConfigurationError: no dialect is registered for either.
+    """
+    name = engine.url.get_backend_name()
+    return dialect_for(name if name in _REGISTRY else engine.dialect.name)
 
 
 def registered() -> dict[str, type[Dialect]]:

@@ -54,6 +54,15 @@ def _unknown(element: now_us, compiler: Any, **kw: Any) -> str:
     )
 
 
+def write_as(name: str, like: str) -> None:
+    """Let the SQLAlchemy dialect ``name`` write the functions of this module as the dialect ``like`` does."""
+    functions: tuple[Any, ...] = (now_us, now_us_after_waiting, instant, column_text)
+    for function in functions:
+        written = function._compiler_dispatcher.specs  # noqa: SLF001 - SQLAlchemy has no public way
+        if like in written:
+            compiles(function, name)(written[like])
+
+
 def clock_query() -> Select[Any]:
     """Select the database's time, in microseconds."""
     return select(now_us())

@@ -123,9 +123,9 @@ class PostgreSQLServer(Server):
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.
-        receives = engine.dialect.driver == "psycopg2" and not self._pooler.pooled
+        receives = self.dialect.notifies and engine.dialect.driver == "psycopg2" and not self._pooler.pooled
         return PostgreSQLListener(engine, channel) if receives else None
 
     def listen_on_loop(self, engine: Engine, broken: Callable[[], None]) -> AsyncpgListener | None:
-        receives = engine.dialect.driver == "asyncpg" and not self._pooler.pooled
+        receives = self.dialect.notifies and engine.dialect.driver == "asyncpg" and not self._pooler.pooled
         return AsyncpgListener(engine, broken) if receives else None
