@@ -7,9 +7,12 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
 
 from queue_db.spark import drain_to, read_results, register
 
@@ -33,6 +36,29 @@ def stream_read(spark, order):
     rows = spark.readStream.format("queue_db").options(**order["from"]).load().select("payload")
     run(rows.writeStream.format("parquet").option("path", order["out"]), order)
     return [json.loads(row.payload)["n"] for row in spark.read.parquet(order["out"]).collect()]
+
+
+def effects(spark, order):
+    """From a queue into a table: the tasks insert row by row, each in a transaction of its own, at the first node that answers."""
+
+    def apply(rows):
+        from kills_hook import arrive
+
+        connection = connected(order["nodes"])
+        for row in rows:
+            connection.execute(text(order["insert"]), {"job": row.job})
+            arrive("effect", "after")
+
+    rows = spark.readStream.format("queue_db").options(**order["from"]).load()
+    rows = rows.selectExpr("CAST(get_json_object(payload, '$.n') AS BIGINT) AS job")
+    run(rows.writeStream.foreachBatch(lambda some, _: some.foreachPartition(apply)), order)
+
+
+def connected(nodes):
+    for node in nodes:
+        with suppress(OperationalError):
+            return create_engine(node, isolation_level="AUTOCOMMIT").connect()
+    raise ConnectionError("no node answers")
 
 
 def run(writer, order):
@@ -62,7 +88,7 @@ def drain(spark, order):
     return [row.n for row in read_results(spark, order["out"], SCHEMA).collect()]
 
 
-PROGRAMS = {"write": write, "stream-write": stream_write, "stream-read": stream_read, "drain": drain}
+PROGRAMS = {"write": write, "stream-write": stream_write, "stream-read": stream_read, "drain": drain, "effects": effects}
 
 
 def report(path, what):
