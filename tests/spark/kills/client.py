@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
@@ -17,6 +18,9 @@ from sqlalchemy.exc import OperationalError
 from queue_db.spark import drain_to, read_results, register
 
 SCHEMA = "n long"
+
+#: Most starts of a query.
+STARTS = 10
 
 
 def write(spark, order):
@@ -62,15 +66,23 @@ def connected(nodes):
 
 
 def run(writer, order):
-    query = writer.option("checkpointLocation", order["checkpoint"]).start()
-    try:
-        last = Path(order["last"])
-        while not last.exists():
-            if query.awaitTermination(0.05):  # it raises what went wrong
-                raise RuntimeError("the query has ended by itself")
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    for _ in range(STARTS):
+        query = writer.option("checkpointLocation", order["checkpoint"]).start()
+        try:
+            last = Path(order["last"])
+            while not last.exists():
+                if query.awaitTermination(0.05):  # it raises what went wrong
+                    raise RuntimeError("the query has ended by itself")
+            query.processAllAvailable()
+        except StreamingQueryException as error:
+            # On a busy machine Python may start in more than the ten seconds that Spark gives it.
+            if "Python worker failed to connect back" not in str(error):
+                raise
+        else:
+            return
+        finally:
+            query.stop()
+    raise RuntimeError(f"Python did not start in time, {STARTS} times")
 
 
 def drain(spark, order):
