@@ -51,6 +51,9 @@ _LAST_FOR = 10.0
 #: The longest pause (seconds) before a process goes from a server that it has used to the next: others go there too.
 _JITTER = 0.2
 
+#: The longest pause (seconds) before all addresses are tried again.
+_AGAIN = 1.0
+
 
 class Address(NamedTuple):
     """A server."""
@@ -161,14 +164,22 @@ def shown(url: URL) -> str:
 
 
 def follow(
-    engine: Engine, dialect: Dialect, pause: Callable[[float], None] = time.sleep, count: Callable[[], None] = lambda: None
+    engine: Engine,
+    dialect: Dialect,
+    pause: Callable[[float], None] = time.sleep,
+    count: Callable[[], None] = lambda: None,
+    *,
+    failover: float = 0.0,
+    in_step: bool = False,
 ) -> None:
     """Let a new engine connect to the addresses in its URL, if there are several.
 
     :param count: called when a server that was in use, or was away at the first connection, is left for another.
+    :param failover: seconds in which a new connection waits until one of the servers takes changes.
+    :param in_step: other processes may use other servers at the same time: see all that they have committed.
     """
     if found := several(engine.url):
-        _Addresses(engine, dialect, found, pause, count)
+        _Addresses(engine, dialect, found, pause, count, failover, in_step=in_step)
 
 
 class _Addresses:
@@ -179,12 +190,21 @@ class _Addresses:
     """
 
     def __init__(
-        self, engine: Engine, dialect: Dialect, found: list[Address], pause: Callable[[float], None], count: Callable[[], None]
+        self,
+        engine: Engine,
+        dialect: Dialect,
+        found: list[Address],
+        pause: Callable[[float], None],
+        count: Callable[[], None],
+        failover: float,
+        *,
+        in_step: bool,
     ) -> None:
-        self._dialect, self._all, self._pause, self._count = dialect, found, pause, count
+        self._dialect, self._all, self._pause, self._count, self._failover = dialect, found, pause, count, failover
         self._wishes = _WISHES[option(engine.url, "target_session_attrs", "read-write")]
         self._given = engine.url.query
         self._turns = None if option(engine.url, "nodes", "first") == "first" else itertools.count(random.randrange(len(found)))
+        self._in_step = in_step or self._turns is not None
         # Threads share these without a lock: each change is one operation.
         self._current: Address | None = None
         self._used: set[Address] = set()
@@ -192,6 +212,17 @@ class _Addresses:
         event.listen(engine, "do_connect", self._connect, insert=True)
 
     def _connect(self, sql: SQLAlchemyDialect, record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
+        until = time.monotonic() + self._failover
+        while True:
+            try:
+                return self._try_all(sql, record, arguments, options)
+            except TransientStorageError as error:
+                # Without a code the password may be wrong, unless it was right before.
+                if time.monotonic() >= until or (error.sqlstate is None and self._current is None):
+                    raise
+            self._pause(random.uniform(0.0, _AGAIN))
+
+    def _try_all(self, sql: SQLAlchemyDialect, record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
         reasons: dict[Address, str] = {}
         passed: dict[Address, tuple[float, str]] = {}  # if no other one fits better, nothing has happened to them
         known, cause, last = False, None, self._wishes[-1]
@@ -202,7 +233,7 @@ class _Addresses:
                 driver = self._reach(address, sql, record, arguments, options)
                 try:
                     against = _AGAINST[wish](self._dialect.server.nodes.role(driver))
-                    if against is None and self._turns is not None:
+                    if against is None and self._in_step:
                         self._dialect.server.nodes.keep_in_step(driver)
                 except BaseException:
                     driver.close()

@@ -81,7 +81,7 @@ class Nodes:
         raise NotImplementedError
 
     def keep_in_step(self, driver: Any) -> None:
-        """Let a new connection see all that other nodes have committed before. Called if each connection goes to another one."""
+        """Let a new connection see all that other nodes have committed before. Called if other connections go to other nodes."""
 
 
 class PostgreSQLNodes(Nodes):

@@ -25,6 +25,9 @@ from queue_db.spark.dialects import SparkDialect
 REPEATABLE = Run(repeatable=True)
 REPEATABLE_READ = Run(write=False, repeatable=True)
 
+#: Seconds that a connection waits for a failover, if the URL has several addresses: Spark tries a failed task again at once.
+FAILOVER = 30.0
+
 
 @dataclass(frozen=True, repr=False)
 class Target:
@@ -48,7 +51,7 @@ class Target:
         dialect = SparkDialect.of(database)
         options = dialect.short_lived_options(self.url, local_infile=self.local_infile)
         engine = create_engine(self.url, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True, **options)
-        addresses.follow(engine, database)
+        addresses.follow(engine, database, failover=FAILOVER, in_step=True)
         dialect.limit_waits(engine)
         try:
             with QueueDB(engine, table=self.table, schema=self.schema, **settings) as db:

@@ -6,8 +6,8 @@
     with connect_server(tmp_path, bare_python(tmp_path), {}) as url:
         subprocess.run([sys.executable, "client.py"], env=os.environ | {"SPARK_REMOTE": url})
 
-JAVA_HOME must be set (the fixture `java_home` does it). A client must be another process: a process has one session, and in the
-suite that is a local one. All is on loopback, with ports that the system chooses.
+JAVA_HOME must be set (:func:`set_java_home`). A client must be another process: a process has one session, and in the suite that
+is a local one. All is on loopback, with ports that the system chooses.
 """
 
 import os
@@ -36,6 +36,15 @@ END_LIMIT = 20.0
 MARK = "QUEUE_DB_SPARK"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 SPARK_HOME = Path(pyspark.__file__).parent
+ROOT = Path(__file__).parents[2]
+
+
+def set_java_home() -> str:
+    """Set JAVA_HOME in the environment, and return it: the Java that is there; found, or installed, as `make` does."""
+    if not os.environ.get("JAVA_HOME"):
+        found = subprocess.run([sys.executable, ROOT / "tools" / "java.py"], capture_output=True, text=True, check=True)
+        os.environ["JAVA_HOME"] = found.stdout.strip()
+    return os.environ["JAVA_HOME"]
 
 
 class Cluster:

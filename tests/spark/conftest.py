@@ -1,7 +1,6 @@
 """One Spark for all tests here: two slots, and a failed task is tried again up to three times."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from queue_db import QueueDB, QueueStats
 from tests.spark import preloaded
+from tests.spark.cluster import set_java_home
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -24,12 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def java_home() -> str:
-    """The Java home; found, or installed, as `make` does."""
-    home = os.environ.get("JAVA_HOME")
-    if not home:
-        found = subprocess.run([sys.executable, ROOT / "tools" / "java.py"], capture_output=True, text=True, check=True)
-        home = os.environ["JAVA_HOME"] = found.stdout.strip()
-    return home
+    return set_java_home()
 
 
 @pytest.fixture(scope="session")

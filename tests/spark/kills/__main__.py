@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,12 +14,12 @@ from pathlib import Path
 from types import FrameType
 
 from tests.servers import ServerFailed, ServerMissing
+from tests.spark.cluster import set_java_home
 from tests.spark.kills import faults
 from tests.spark.kills.faults import FAULTS, PROGRAMS
 from tests.spark.kills.rounds import Outcome, play
 from tests.spark.kills.world import World
 
-ROOT = Path(__file__).parents[3]
 DATABASES = ("postgresql", "mysql", "mariadb", "sqlite")
 
 HELP = f"""\
@@ -52,9 +50,7 @@ def main(words: Sequence[str]) -> int:
     """Play rounds and print what came of them."""
     options = _parse(words)
     signal.signal(signal.SIGTERM, _leave)
-    if not os.environ.get("JAVA_HOME"):
-        found = subprocess.run([sys.executable, ROOT / "tools" / "java.py"], capture_output=True, text=True, check=True)
-        os.environ["JAVA_HOME"] = found.stdout.strip()
+    set_java_home()
     rounds = faults.deck(options.seed, options.only, options.kinds, options.faults)
     lists = {"only": options.only, "kinds": options.kinds, "faults": options.faults}
     same = " ".join(f"--{name} {','.join(values)}" for name, values in lists.items())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from tests.spark.kills.faults import Round
 from tests.spark.kills.world import World
@@ -76,9 +76,11 @@ class Program:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def in_queue(self, queue: str) -> list[int]:
-        with self.db.database.engine.connect() as connection:
+        def numbers(connection: Connection) -> list[int]:
             rows = connection.execute(text("SELECT payload FROM jobs WHERE queue = :queue"), {"queue": queue})
             return [json.loads(row.payload)["n"] for row in rows]
+
+        return self.db.database.run(numbers, name="in_queue", write=False)
 
 
 class Write(Program):
