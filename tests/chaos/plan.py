@@ -29,9 +29,8 @@ SERVED = {
 #: Only of a server that the round may kill.
 PRIVATE = {"server": ""}
 #: Of a cluster. Each round has one of these, twice; the next seed the next.
-NODES = tuple(nodes.FAULTS)
-CLUSTERS = ("galera",)
-KINDS = (*EVERYWHERE, *SERVED, *PRIVATE, *NODES)
+NODES = nodes.OF
+KINDS = (*EVERYWHERE, *SERVED, *PRIVATE, *nodes.FAULTS)
 
 #: How often each is drawn, against 1.
 WEIGHTS = {"kill": 4.0, "stop": 3.0, "interrupt": 3.0, "before commit": 2.0, "after commit": 2.0, "session": 2.0, "server": 0.7}
@@ -66,7 +65,7 @@ class Fault:
     #: When: the part of the round that is over, 0 to 1.
     at: float
     kind: str
-    #: The client that it hits, or the number of the first node; empty: all that it concerns.
+    #: The client that it hits, or the first node, counted from the first that takes changes; empty: all that it concerns.
     target: str
     #: How long it lasts.
     seconds: float
@@ -106,16 +105,25 @@ class Plan:
 
 
 def make(
-    seed: int, kind: str, *, seconds: float = 30.0, operations: int | None = None, faults: int | None = None, private: bool = True
+    seed: int,
+    kind: str,
+    *,
+    seconds: float = 30.0,
+    operations: int | None = None,
+    faults: int | None = None,
+    lease: float | None = None,
+    private: bool = True,
 ) -> Plan:
     """Draw a plan.
 
     :param faults: how many; None: one in 1.5 s.
+    :param lease: seconds; None: 1 to 2.
     :param private: the round has a server of its own, which may be killed.
     """
     rng = random.Random(f"{seed}")
-    served, cluster = kind not in FILES, kind in CLUSTERS
-    lease = round(rng.uniform(1.0, 2.0), 1)
+    served, cluster = kind not in FILES, kind in NODES
+    drawn_lease = round(rng.uniform(1.0, 2.0), 1)
+    lease = lease or drawn_lease
     crew = CREW_OF_A_CLUSTER if cluster else CREW if served else CREW_OF_A_FILE
     clients = [
         ClientPlan(
@@ -128,7 +136,8 @@ def make(
     number = max(1, round(seconds / (5 if cluster else 1.5))) if faults is None else faults
     drawn = [_fault(rng, rng.choices(kinds, [WEIGHTS.get(one, 1.0) for one in kinds])[0], clients, lease) for _ in range(number)]
     if cluster and private:
-        drawn += [Fault(at, NODES[seed % len(NODES)], str(rng.randrange(3)), 0.0) for at in (0.2, 0.65)]
+        faults_of_it, size = list(NODES[kind]), 3 if NODES[kind] is nodes.OF_EQUALS else 1
+        drawn += [Fault(at, faults_of_it[seed % len(faults_of_it)], str(rng.randrange(size)), 0.0) for at in (0.2, 0.65)]
     return Plan(seed, kind, seconds, operations, lease, clients, sorted(drawn, key=lambda fault: fault.at))
 
 

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from queue_db import QueueDB
+from tests.chaos import nodes as chaos
 from tests.servers.cluster import Cluster
 from tests.servers.clusters import CLUSTERS
 
@@ -21,7 +22,7 @@ _READ_ALL = {"mariadb": "SET SESSION wsrep_sync_wait = 1", "mysql": "SET SESSION
 
 @pytest.fixture(scope="session", params=["galera", "group-replication"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    started = CLUSTERS[request.param]()
+    started = {**CLUSTERS, **chaos.CLUSTERS}[request.param]()
     yield started
     started.remove()
 

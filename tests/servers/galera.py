@@ -121,9 +121,6 @@ class Galera(Cluster):
         ports = [free_port() for _ in range(size)]
         super().__init__(lambda number: _Node(suite, tree, ports, number), size)
 
-    def _join(self, number: int) -> None:
-        """It has joined already: before that it does not answer."""
-
     def _size(self, number: int) -> int:
         node = self.nodes[number]
         return int(node.variable("wsrep_cluster_size")) if node.variable("wsrep_ready") == "ON" else 0
