@@ -20,11 +20,11 @@ from tests.servers.cluster import Cluster
 from tests.servers.clusters import CLUSTERS as _MYSQL
 from tests.servers.postgresql_ha import PostgreSQLCluster
 
-#: What rounds run on.
+#: What rounds run on: three nodes; of PostgreSQL two.
 CLUSTERS: dict[str, Callable[[], Cluster]] = {
     "galera": _MYSQL["galera"],
     "group-replication-single": _MYSQL["group-replication-single"],
-    "postgresql-ha": lambda: PostgreSQLCluster(3),
+    "postgresql-ha": PostgreSQLCluster,
 }
 #: Seconds of a silence or partition: the others have noticed it for some seconds.
 AWAY = 8.0
@@ -108,18 +108,26 @@ OF_A_PRIMARY: dict[str, tuple[Callable[..., None], Sequence[int]]] = {
     "primary and standby killed": (kill, [0, 1]),
     "primary silent": (pause, [0]),
     "primary and standby silent": (pause, [0, 1]),
-    "standbys silent": (pause, [1, 2]),
     "primary cut off": (cut_off, [0]),
-    "rolling restart": (restart, [0, 1, 2]),
-    "3, 2, 1, 3 nodes": (shrink, [0, 1]),
 }
 #: Cluster → its faults.
 OF = {
     "galera": OF_EQUALS,
-    "group-replication-single": OF_A_PRIMARY,
-    "postgresql-ha": OF_A_PRIMARY | {"standbys and monitor silent": (mute, [])},
+    "group-replication-single": OF_A_PRIMARY
+    | {
+        "both standbys silent": (pause, [1, 2]),
+        "rolling restart": (restart, [0, 1, 2]),
+        "3, 2, 1, 3 nodes": (shrink, [0, 1]),
+    },
+    "postgresql-ha": OF_A_PRIMARY
+    | {
+        "standby silent": (pause, [1]),
+        "standby and monitor silent": (mute, []),
+        "both restarted": (restart, [0, 1]),
+        "2, 1, 2 nodes": (shrink, [0]),
+    },
 }
-FAULTS = OF_EQUALS | OF["postgresql-ha"]
+FAULTS = {name: fault for faults in OF.values() for name, fault in faults.items()}
 #: Faults before which clients lose the replies to their COMMITs.
 REPLIES_LOST = frozenset({"primary killed after lost replies"})
 

@@ -40,9 +40,9 @@ INTERRUPTED = frozenset({"producer", "consumer", "publisher", "reader", "cursor"
 
 #: Clients of each role.
 CREW = {"producer": 2, "consumer": 2, "worker": 1, "overtaken": 1, "publisher": 2, "reader": 1, "cursor": 2, "spans": 2}
-#: Of a file, where one writes at a time.
-CREW_OF_A_FILE = CREW | {"publisher": 1, "cursor": 1, "spans": 1}
-#: Of a cluster: one on each node, where they meet.
+#: Of a file, where one writes at a time, and of a cluster with one primary, whose nodes need the machine too.
+FEWER = CREW | {"publisher": 1, "cursor": 1, "spans": 1}
+#: Of a cluster whose nodes all take changes: one on each node, where they meet.
 CREW_OF_A_CLUSTER = CREW | {"producer": 3, "consumer": 3}
 
 
@@ -124,7 +124,8 @@ def make(
     served, cluster = kind not in FILES, kind in NODES
     drawn_lease = round(rng.uniform(1.0, 2.0), 1)
     lease = lease or drawn_lease
-    crew = CREW_OF_A_CLUSTER if cluster else CREW if served else CREW_OF_A_FILE
+    equals = cluster and NODES[kind] is nodes.OF_EQUALS
+    crew = CREW_OF_A_CLUSTER if equals else FEWER if cluster or not served else CREW
     clients = [
         ClientPlan(
             f"{role}-{number}", role, served and (number % 2 == 1 or rng.random() < 0.4), rng.choice([0.0, 0.0, 3600.0, -3600.0])
@@ -136,8 +137,8 @@ def make(
     number = max(1, round(seconds / (5 if cluster else 1.5))) if faults is None else faults
     drawn = [_fault(rng, rng.choices(kinds, [WEIGHTS.get(one, 1.0) for one in kinds])[0], clients, lease) for _ in range(number)]
     if cluster and private:
-        faults_of_it, size = list(NODES[kind]), 3 if NODES[kind] is nodes.OF_EQUALS else 1
-        drawn += [Fault(at, faults_of_it[seed % len(faults_of_it)], str(rng.randrange(size)), 0.0) for at in (0.2, 0.65)]
+        of_nodes, size = list(NODES[kind]), 3 if equals else 1
+        drawn += [Fault(at, of_nodes[seed % len(of_nodes)], str(rng.randrange(size)), 0.0) for at in (0.2, 0.65)]
     return Plan(seed, kind, seconds, operations, lease, clients, sorted(drawn, key=lambda fault: fault.at))
 
 

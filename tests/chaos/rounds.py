@@ -161,12 +161,16 @@ class Round:
         self._processes[name] = process
 
     def _begin(self) -> None:
-        """Start all clients, and wait until they are there: the first round of a process waits for its imports."""
+        """Start all clients, and wait until they are at work: the first round of a process waits for its imports."""
         for name in self._plans:
             self._start(name)
         limit = time.monotonic() + PATIENCE
-        while not all((self.folder / f"{name}{SUFFIX}").exists() for name in self._plans) and time.monotonic() < limit:
+        while not all(map(self._is_at_work, self._plans)) and time.monotonic() < limit:
             time.sleep(0.02)
+
+    def _is_at_work(self, name: str) -> bool:
+        log = self.folder / f"{name}{SUFFIX}"
+        return log.exists() and (log.stat().st_size > 0 or self._plans[name].role not in {"producer", "consumer"})
 
     def _revive(self) -> None:
         """Start those that were killed again."""

@@ -15,7 +15,11 @@ from tests.servers.cluster import Cluster
 
 @pytest.mark.parametrize(
     ("cluster", "fault"),
-    [("galera", "one killed"), ("group-replication-single", "primary killed"), ("postgresql-ha", "primary killed after lost replies")],
+    [
+        ("galera", "one killed"),
+        ("group-replication-single", "primary killed"),
+        ("postgresql-ha", "primary killed after lost replies"),
+    ],
     indirect=["cluster"],
 )
 def test_a_round_holds_with_a_node_killed(cluster: Cluster, fault: str, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Cluster(ABC):
         try:
             for number in range(size):
                 self.nodes.append(PrivateServer(node(number), durable=False, password=self._password))
-                self._join(number)
+                self.rejoin()
             self.wait()
         except BaseException:
             self.remove()
@@ -94,7 +94,6 @@ class Cluster(ABC):
     def start(self, number: int) -> None:
         """Start a killed node again; it gets from the others what it missed."""
         self.nodes[number].start()
-        self._join(number)
 
     def restore(self) -> None:
         """Let the nodes that have left the cluster join it again; return when all are members.
@@ -104,11 +103,9 @@ class Cluster(ABC):
         self.rejoin()
         self.wait()
 
+    @abstractmethod
     def rejoin(self) -> None:
-        """Let the nodes that run and have left the cluster join it, if they do not by themselves and if it can take them now."""
-
-    def _join(self, number: int) -> None:
-        """Let a node that has just been started become a member, if it does not by itself."""
+        """Let the nodes that run and are not in the cluster join it, if they do not by themselves and if it can take them now."""
 
     def wait(self, *numbers: int, size: int | None = None) -> None:
         """Wait until these nodes, or all, see ``size`` ready nodes, or all; 0: until they are not ready themselves.

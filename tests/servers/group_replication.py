@@ -99,6 +99,10 @@ class GroupReplication(Cluster):
     def _door(self, number: int) -> Callable[[partition.Address], bool]:
         return lambda listener: int(listener[1], 16) == self._ports[number]
 
+    def start(self, number: int) -> None:
+        super().start(number)
+        self._join(number)
+
     def rejoin(self) -> None:
         is_member = dict[int, bool]()
         for number, node in enumerate(self.nodes):
@@ -114,7 +118,7 @@ class GroupReplication(Cluster):
                 self._join(number)
 
     def _join(self, number: int, *, founds: bool = False) -> None:
-        node, founds = self.nodes[number], founds or len(self.nodes) == 1
+        node = self.nodes[number]
         if founds:
             node._ask("SET GLOBAL group_replication_bootstrap_group = ON")
         limit = time.monotonic() + START_LIMIT

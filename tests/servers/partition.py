@@ -94,9 +94,9 @@ def _sockets(tops: Collection[int]) -> dict[Ends, tuple[int, int, str]]:
         pids |= new
     for pid in pids:
         with suppress(OSError):
-            for entry in os.scandir(f"/proc/{pid}/fd"):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
-                    inode = os.readlink(entry.path)[len("socket:[") : -1]
+                    inode = str(entry.readlink())[len("socket:[") : -1]
                     if inode in ends:
                         found[ends[inode]] = (pid, int(entry.name), inode)
     return found

@@ -200,6 +200,9 @@ class PostgreSQLCluster(Cluster):
             for server in reversed(silent):
                 _let_go_on(server)
 
+    def rejoin(self) -> None:
+        """They do by themselves."""
+
     def _size(self, number: int) -> int:
         ask(self.nodes[number].url(), "SELECT 1")
         first, *others = self._state() or [""]
