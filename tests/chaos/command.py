@@ -127,6 +127,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long clients work and faults strike (30)")
     parser.add_argument("--operations", type=int, help="operations of each producer, in place of --seconds")
     parser.add_argument("--faults", type=int, help="faults of a round (one in 1.5 s)")
+    parser.add_argument("--pause", type=float, default=0.1, help="mean seconds between two operations of a client (0.1)")
     parser.add_argument("--lease", type=float, help="seconds of the leases (1 to 2)")
     parser.add_argument(
         "--skew", type=float, default=0.0, help="seconds by which the clocks of two nodes are wrong, one back, one ahead (0)"
@@ -170,7 +171,7 @@ def _rounds(options: argparse.Namespace, kind: str, url: str) -> list[Row]:
             clock.shift(server, 0, -options.skew)
             clock.shift(server, 1, options.skew)
         for seed in range(options.seed, options.seed + options.rounds):
-            numbers = {name: getattr(options, name) for name in ("seconds", "operations", "faults", "lease")}
+            numbers = {name: getattr(options, name) for name in ("seconds", "operations", "faults", "lease", "pause")}
             plan = plans.make(seed, kind, **numbers, private=not url).without(options.without)
             if options.rounds == 1:
                 print(plan, flush=True)
@@ -230,7 +231,7 @@ def _in_parallel(options: argparse.Namespace) -> list[Row]:
             kind, url, seed, rounds = part
             command = [sys.executable, "-m", "tests.chaos", "--seed", str(seed), "--rounds", str(rounds), "--results", str(results)]
             command += ["--seconds", str(options.seconds), *(["--url", url] if url else ["--kinds", kind])]
-            for name in ("operations", "faults", "lease", "skew", "broken", "keep"):
+            for name in ("operations", "faults", "lease", "pause", "skew", "broken", "keep"):
                 if getattr(options, name):
                     command += [f"--{name}", str(getattr(options, name))]
             command += ["--without", *options.without] if options.without else []

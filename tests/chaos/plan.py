@@ -28,7 +28,7 @@ SERVED = {
 }
 #: Only of a server that the round may kill.
 PRIVATE = {"server": ""}
-#: Of a cluster. Each round has one of these, twice; the next seed the next.
+#: Of a cluster. Each round has one of these, the next seed the next: twice, or of 10 s and less once.
 NODES = nodes.OF
 KINDS = (*EVERYWHERE, *SERVED, *PRIVATE, *nodes.FAULTS)
 
@@ -112,6 +112,7 @@ def make(
     operations: int | None = None,
     faults: int | None = None,
     lease: float | None = None,
+    pause: float = 0.1,
     private: bool = True,
 ) -> Plan:
     """Draw a plan.
@@ -138,8 +139,11 @@ def make(
     drawn = [_fault(rng, rng.choices(kinds, [WEIGHTS.get(one, 1.0) for one in kinds])[0], clients, lease) for _ in range(number)]
     if cluster and private:
         of_nodes, size = list(NODES[kind]), 3 if equals else 1
-        drawn += [Fault(at, of_nodes[seed % len(of_nodes)], str(rng.randrange(size)), 0.0) for at in (0.2, 0.65)]
-    return Plan(seed, kind, seconds, operations, lease, clients, sorted(drawn, key=lambda fault: fault.at))
+        drawn += [
+            Fault(at, of_nodes[seed % len(of_nodes)], str(rng.randrange(size)), 0.0)
+            for at in ((0.2, 0.65) if seconds > 10 else (0.3,))
+        ]
+    return Plan(seed, kind, seconds, operations, lease, clients, sorted(drawn, key=lambda fault: fault.at), pause)
 
 
 def _fault(rng: random.Random, kind: str, clients: list[ClientPlan], lease: float) -> Fault:
