@@ -30,6 +30,8 @@ CLUSTERS: dict[str, Callable[[], Cluster]] = {
 AWAY = 8.0
 #: Seconds in which all nodes must be back.
 WHOLE_AGAIN = 120.0
+#: Seconds for which all nodes must have been members.
+SETTLED = 4
 #: Starts of a node that fails at first.
 STARTS = 3
 #: Operations whose result shows that somebody has won a job.
@@ -137,12 +139,15 @@ def strike(cluster: Cluster, kind: str, first: int) -> None:
     play, positions = FAULTS[kind]
     first += _first_writer(cluster)
     play(cluster, *((first + position) % len(cluster.nodes) for position in positions))
-    limit = time.monotonic() + WHOLE_AGAIN
-    while any(cluster.size(number) < len(cluster.nodes) for number in range(len(cluster.nodes))) and time.monotonic() < limit:
+    limit, whole = time.monotonic() + WHOLE_AGAIN, 0
+    # Members that were silent seem to be back before they hear that the others have gone on without them.
+    while whole < SETTLED and time.monotonic() < limit:
         _start(cluster, *_ended(cluster))
         with contextlib.suppress(SQLAlchemyError):  # a node went away meanwhile, or no connection was left
             cluster.rejoin()
-        time.sleep(0.2)
+        time.sleep(1.0)
+        is_whole = all(cluster.size(number) == len(cluster.nodes) for number in range(len(cluster.nodes)))
+        whole = whole + 1 if is_whole else 0
     cluster.wait()
 
 
