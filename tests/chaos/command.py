@@ -215,6 +215,8 @@ def play(plan: plans.Plan, server: Server | Cluster | None, broken: str = "", ke
             server.drop_database(urls[0])
     print(result, flush=True)
     if result.violations:
+        if isinstance(server, Cluster):
+            (folder / "story").write_text(server.story())
         print("\n".join(f"  {violation}" for violation in result.violations[:10]), f"\n  the log is in {folder}", flush=True)
     else:
         shutil.rmtree(folder)

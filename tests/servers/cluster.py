@@ -79,6 +79,10 @@ class Cluster(ABC):
         with partition.cut_off(self.nodes[number].pid, [node.pid for node in others], self._door(number)):
             yield
 
+    def story(self) -> str:
+        """What the servers have written into their logs."""
+        return "\n".join(f"{server.source}:\n{server.log(5000)}" for server in [*self._more(), *self.nodes])
+
     def _more(self) -> list[PrivateServer]:
         """Servers of the cluster that are no nodes."""
         return []
