@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db import QueueDB, QueueDBError, StorageError
@@ -51,8 +50,7 @@ class Order:
     @property
     def url(self) -> str:
         """That with the addresses of all nodes."""
-        addresses = [f"{url.host}:{url.port}" for url in map(make_url, self.urls)]
-        return self.urls[0].replace(addresses[0], ",".join(addresses))
+        return ledger.together(self.urls)
 
 
 @dataclass
@@ -69,9 +67,7 @@ class Client:
 
     def __post_init__(self) -> None:
         self.log = LogWriter(Path(self.order.folder), self.order.name)
-        self.engine = ledger.engine_of(self.order.urls[0])
-        if len(self.order.urls) > 1:
-            ledger.take_any(self.engine, self.order.urls)
+        self.engine = ledger.engine_of(*self.order.urls)
 
     @property
     def name(self) -> str:

@@ -4,8 +4,8 @@ python -m tests.chaos --kinds sqlite postgresql mysql mariadb --seconds 30 --rou
     100 rounds on each, six at a time, each on a private server that it may kill.
 python -m tests.chaos --kinds postgresql --seed 7
     The round of seed 7 again: the same clients, operations and faults; how they meet differs.
-python -m tests.chaos --kinds galera --rounds 48
-    Clients of three nodes, which are killed, silent, cut off and restarted; how long nobody could claim, for each of these faults.
+python -m tests.chaos --kinds galera group-replication-single postgresql-ha --rounds 48
+    Clients of two or three nodes, which are killed, silent, cut off and restarted; how long nobody could claim, for each fault.
 python -m tests.chaos --url postgresql://… --seconds 60
     On a server of yours, in a database of its own for each round; its process stays alive.
 python -m tests.chaos --check FOLDER
@@ -44,15 +44,15 @@ from statistics import median
 
 from sqlalchemy import make_url
 
+from tests.chaos import nodes
 from tests.chaos import plan as plans
 from tests.chaos.broken import BROKEN
 from tests.chaos.checker import Final
 from tests.chaos.log import read_log
 from tests.chaos.rounds import FINAL, Result, Round, check
 from tests.databases import FILES, KINDS
-from tests.servers import Server, provide
+from tests.servers import Server, clock, provide
 from tests.servers.cluster import Cluster
-from tests.servers.clusters import CLUSTERS
 
 #: Few enough connections for a crowd to take all of them. A commit is written to the system before it is acknowledged: it survives
 #: the end of the server, but nobody waits for the disk.
@@ -64,7 +64,7 @@ SERVER_OPTIONS = {
 #: Rounds that one process runs on one server, when several run at the same time.
 AT_ONCE = 5
 #: What rounds run on.
-ALL = (*KINDS, *plans.CLUSTERS)
+ALL = (*KINDS, *nodes.CLUSTERS)
 
 
 @dataclass
@@ -127,6 +127,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long clients work and faults strike (30)")
     parser.add_argument("--operations", type=int, help="operations of each producer, in place of --seconds")
     parser.add_argument("--faults", type=int, help="faults of a round (one in 1.5 s)")
+    parser.add_argument("--pause", type=float, default=0.1, help="mean seconds between two operations of a client (0.1)")
+    parser.add_argument("--lease", type=float, help="seconds of the leases (1 to 2)")
+    parser.add_argument(
+        "--skew", type=float, default=0.0, help="seconds by which the clocks of two nodes are wrong, one back, one ahead (0)"
+    )
     parser.add_argument("--without", nargs="+", default=[], choices=plans.KINDS, metavar="FAULT", help="leave these faults out")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of the first round; the next have the next")
     parser.add_argument("--rounds", type=int, default=1, help="on each database (1)")
@@ -162,10 +167,12 @@ def _rounds(options: argparse.Namespace, kind: str, url: str) -> list[Row]:
     """The rounds on one database, one after the other."""
     rows = []
     with _server(kind, url) as server:
+        if options.skew and isinstance(server, Cluster):
+            clock.shift(server, 0, -options.skew)
+            clock.shift(server, 1, options.skew)
         for seed in range(options.seed, options.seed + options.rounds):
-            plan = plans.make(
-                seed, kind, seconds=options.seconds, operations=options.operations, faults=options.faults, private=not url
-            ).without(options.without)
+            numbers = {name: getattr(options, name) for name in ("seconds", "operations", "faults", "lease", "pause")}
+            plan = plans.make(seed, kind, **numbers, private=not url).without(options.without)
             if options.rounds == 1:
                 print(plan, flush=True)
             rows.append(Row.of(play(plan, server, options.broken, options.keep)))
@@ -182,8 +189,8 @@ def _server(kind: str, url: str) -> Iterator[Server | Cluster | None]:
         yield None
         return
     server: Server | Cluster
-    if kind in plans.CLUSTERS:
-        server = CLUSTERS[kind]()
+    if kind in nodes.CLUSTERS:
+        server = nodes.CLUSTERS[kind]()
     else:
         server = Server(kind, "--url", make_url(url)) if url else provide(kind, options=SERVER_OPTIONS[kind], durable=False)
     try:
@@ -202,10 +209,14 @@ def play(plan: plans.Plan, server: Server | Cluster | None, broken: str = "", ke
     try:
         result = Round(plan, urls, server, folder, broken).run()
     finally:
-        if server is not None:
-            (server.nodes[0] if isinstance(server, Cluster) else server).drop_database(urls[0])
+        if isinstance(server, Cluster):
+            server.drop_database(urls)
+        elif server is not None:
+            server.drop_database(urls[0])
     print(result, flush=True)
     if result.violations:
+        if isinstance(server, Cluster):
+            (folder / "story").write_text(server.story())
         print("\n".join(f"  {violation}" for violation in result.violations[:10]), f"\n  the log is in {folder}", flush=True)
     else:
         shutil.rmtree(folder)
@@ -222,7 +233,7 @@ def _in_parallel(options: argparse.Namespace) -> list[Row]:
             kind, url, seed, rounds = part
             command = [sys.executable, "-m", "tests.chaos", "--seed", str(seed), "--rounds", str(rounds), "--results", str(results)]
             command += ["--seconds", str(options.seconds), *(["--url", url] if url else ["--kinds", kind])]
-            for name in ("operations", "faults", "broken", "keep"):
+            for name in ("operations", "faults", "lease", "pause", "skew", "broken", "keep"):
                 if getattr(options, name):
                     command += [f"--{name}", str(getattr(options, name))]
             command += ["--without", *options.without] if options.without else []
@@ -252,7 +263,7 @@ def matrix(rows: list[Row]) -> str:
         "| fault | rounds | faults | operations | in doubt | jobs | violations | s without a claim, p50 | max | errors |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for fault in plans.NODES:
+    for fault in nodes.FAULTS:
         if some := [row for row in rows if fault in row.faults]:
             without = [seconds for row in some for seconds in row.without_a_claim]
             sums = [sum(getattr(row, name) for row in some) for name in ("operations", "unknown", "jobs")]

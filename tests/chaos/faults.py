@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from tests.chaos import nodes
+from tests.chaos import ledger, nodes
 from tests.chaos.plan import Fault
 from tests.servers import Server, ServerFailed
 from tests.servers.cluster import Cluster
@@ -21,6 +21,8 @@ from tests.servers.proxy import Proxy
 
 #: Seconds by which a slow network delays each message.
 LATENCY = 0.05
+#: Seconds in which replies to COMMITs are lost before a primary is killed.
+REPLIES_LOST = 1.0
 #: Connections that a crowd opens at most.
 CROWD = 400
 
@@ -43,13 +45,13 @@ class Victims(Protocol):
 class Faults:
     """Strikes the clients, the network and the server of one round."""
 
-    def __init__(self, url: str, server: Server | Cluster | None, proxies: Sequence[Proxy], victims: Victims) -> None:
-        self._url = url
+    def __init__(self, urls: Sequence[str], server: Server | Cluster | None, proxies: Sequence[Proxy], victims: Victims) -> None:
+        self._urls = urls
         self._server = server
         self._proxies = proxies
         self._victims = victims
         self._threads: list[threading.Thread] = []
-        backend = make_url(url).get_backend_name()
+        backend = make_url(urls[0]).get_backend_name()
         self._kind = "mysql" if backend == "mariadb" else backend
         #: Fault of nodes, its begin and its end, of those that are over.
         self.of_nodes: list[tuple[str, float, float]] = []
@@ -86,12 +88,22 @@ class Faults:
     def _nodes(self, fault: Fault) -> None:
         assert isinstance(self._server, Cluster)
         with self._one_at_a_time:
+            if fault.kind in nodes.REPLIES_LOST:
+                self._lose_replies()
             began = time.monotonic()
             try:
                 nodes.strike(self._server, fault.kind, int(fault.target))
-            except ServerFailed as error:
+            except (ServerFailed, SQLAlchemyError) as error:
                 self.failed.append(f"{fault.kind}: {error}")
             self.of_nodes.append((fault.kind, began, time.monotonic()))
+
+    def _lose_replies(self) -> None:
+        """For a while the COMMITs of clients behind the proxy are executed, and their replies are lost."""
+        limit = time.monotonic() + REPLIES_LOST
+        while time.monotonic() < limit:
+            for proxy in self._proxies:
+                proxy.swallow("COMMIT")
+            time.sleep(0.05)
 
     def _client(self, fault: Fault) -> End | None:
         pid = self._victims.pid(fault.target)
@@ -132,12 +144,14 @@ class Faults:
             {"session": self._kill_sessions, "crowd": self._crowd, "lock": self._lock}[fault.kind](fault)
 
     def _engine(self) -> Engine:
-        return create_engine(
-            self._url,
+        engine = create_engine(
+            self._urls[0],
             connect_args={} if self._kind == "sqlite" else {"connect_timeout": 5},
             poolclass=NullPool,
             pool_reset_on_return=None,
         )
+        ledger.take_any(engine, self._urls)
+        return engine
 
     def _kill_sessions(self, fault: Fault) -> None:
         with self._engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

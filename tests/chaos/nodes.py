@@ -11,16 +11,27 @@ from itertools import pairwise
 
 import pymysql
 from sqlalchemy import make_url, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from tests.chaos import ledger
 from tests.chaos.log import Operation
 from tests.servers import ServerFailed
 from tests.servers.cluster import Cluster
+from tests.servers.clusters import CLUSTERS as _MYSQL
+from tests.servers.postgresql_ha import PostgreSQLCluster
 
+#: What rounds run on: three nodes; of PostgreSQL two.
+CLUSTERS: dict[str, Callable[[], Cluster]] = {
+    "galera": _MYSQL["galera"],
+    "group-replication-single": _MYSQL["group-replication-single"],
+    "postgresql-ha": PostgreSQLCluster,
+}
 #: Seconds of a silence or partition: the others have noticed it for some seconds.
 AWAY = 8.0
 #: Seconds in which all nodes must be back.
 WHOLE_AGAIN = 120.0
+#: Seconds for which all nodes must have been members.
+SETTLED = 4
 #: Starts of a node that fails at first.
 STARTS = 3
 #: Operations whose result shows that somebody has won a job.
@@ -56,7 +67,7 @@ def restart(cluster: Cluster, *numbers: int) -> None:
     for number in numbers:
         cluster.nodes[number].stop()
         _start(cluster, number)
-        cluster.wait()
+        cluster.restore()
 
 
 def shrink(cluster: Cluster, *numbers: int) -> None:
@@ -67,28 +78,86 @@ def shrink(cluster: Cluster, *numbers: int) -> None:
     _start(cluster, *numbers)
 
 
-#: Fault → what it does, and to how many nodes of three.
-FAULTS: dict[str, tuple[Callable[..., None], int]] = {
-    "one killed": (kill, 1),
-    "two killed": (kill, 2),
-    "one silent": (pause, 1),
-    "two silent": (pause, 2),
-    "one cut off": (isolate, 1),
-    "each alone": (isolate, 3),
-    "rolling restart": (restart, 3),
-    "3, 2, 1, 3 nodes": (shrink, 2),
+def cut_off(cluster: Cluster, number: int) -> None:
+    """The same of one node, of a cluster that cannot do it by itself."""
+    with cluster.cut_off(number):
+        time.sleep(AWAY)
+
+
+def mute(cluster: Cluster, *_: int) -> None:
+    """Stop all but the primary, also what would notice it: no COMMIT is answered."""
+    assert isinstance(cluster, PostgreSQLCluster)
+    with cluster.standby_silent():
+        time.sleep(AWAY)
+
+
+#: Fault → what it does, and to which nodes, counted from a node on. Where each node takes changes, from any.
+OF_EQUALS: dict[str, tuple[Callable[..., None], Sequence[int]]] = {
+    "one killed": (kill, [0]),
+    "two killed": (kill, [0, 1]),
+    "one silent": (pause, [0]),
+    "two silent": (pause, [0, 1]),
+    "one cut off": (isolate, [0]),
+    "each alone": (isolate, [0, 1, 2]),
+    "rolling restart": (restart, [0, 1, 2]),
+    "3, 2, 1, 3 nodes": (shrink, [0, 1]),
 }
+#: The same where one takes changes, from that one on.
+OF_A_PRIMARY: dict[str, tuple[Callable[..., None], Sequence[int]]] = {
+    "primary killed": (kill, [0]),
+    "primary killed after lost replies": (kill, [0]),
+    "standby killed": (kill, [1]),
+    "primary and standby killed": (kill, [0, 1]),
+    "primary silent": (pause, [0]),
+    "primary and standby silent": (pause, [0, 1]),
+    "primary cut off": (cut_off, [0]),
+}
+#: Cluster → its faults.
+OF = {
+    "galera": OF_EQUALS,
+    "group-replication-single": OF_A_PRIMARY
+    | {
+        "both standbys silent": (pause, [1, 2]),
+        "rolling restart": (restart, [0, 1, 2]),
+        "3, 2, 1, 3 nodes": (shrink, [0, 1]),
+    },
+    "postgresql-ha": OF_A_PRIMARY
+    | {
+        "standby silent": (pause, [1]),
+        "standby and monitor silent": (mute, []),
+        "both restarted": (restart, [0, 1]),
+        "2, 1, 2 nodes": (shrink, [0]),
+    },
+}
+FAULTS = {name: fault for faults in OF.values() for name, fault in faults.items()}
+#: Faults before which clients lose the replies to their COMMITs.
+REPLIES_LOST = frozenset({"primary killed after lost replies"})
 
 
 def strike(cluster: Cluster, kind: str, first: int) -> None:
-    """Play a fault from this node on, and return when all nodes are back."""
-    play, size = FAULTS[kind]
-    play(cluster, *((first + number) % len(cluster.nodes) for number in range(size)))
-    limit = time.monotonic() + WHOLE_AGAIN
-    while any(cluster.size(number) < len(cluster.nodes) for number in range(len(cluster.nodes))) and time.monotonic() < limit:
+    """Play a fault from this node on, counted from the first that takes changes; return when all nodes are back."""
+    play, positions = FAULTS[kind]
+    first += _first_writer(cluster)
+    play(cluster, *((first + position) % len(cluster.nodes) for position in positions))
+    limit, whole = time.monotonic() + WHOLE_AGAIN, 0
+    # Members that were silent seem to be back before they hear that the others have gone on without them.
+    while whole < SETTLED and time.monotonic() < limit:
         _start(cluster, *_ended(cluster))
-        time.sleep(0.2)
+        with contextlib.suppress(SQLAlchemyError):  # a node went away meanwhile, or no connection was left
+            cluster.rejoin()
+        time.sleep(1.0)
+        is_whole = all(cluster.size(number) == len(cluster.nodes) for number in range(len(cluster.nodes)))
+        whole = whole + 1 if is_whole else 0
     cluster.wait()
+
+
+def _first_writer(cluster: Cluster) -> int:
+    limit = time.monotonic() + WHOLE_AGAIN
+    while time.monotonic() < limit:
+        with contextlib.suppress(SQLAlchemyError, IndexError):
+            return cluster.writers()[0]
+        time.sleep(0.2)
+    raise ServerFailed("no node takes changes")
 
 
 def _ended(cluster: Cluster) -> list[int]:
@@ -106,7 +175,7 @@ def _start(cluster: Cluster, *numbers: int) -> None:
         # As a service manager: a node that joins ends if the node that gives it the data has lost its cluster meanwhile.
         for _ in range(STARTS):
             with contextlib.suppress(ServerFailed):
-                cluster.start(number)
+                cluster.nodes[number].start()
                 return
 
     with ThreadPoolExecutor() as pool:
@@ -131,8 +200,8 @@ def without_a_claim(operations: Sequence[Operation], began: float, ended: float)
 
 
 def catch_up(urls: Sequence[str]) -> None:
-    """Return when each node has applied all that was committed on the others."""
-    for url in urls:
+    """Return when each node that takes changes has applied all that was committed on the others."""
+    for url in urls if len(urls) > 1 and make_url(urls[0]).get_backend_name() == "mariadb" else ():
         engine = ledger.engine_of(url)
         with engine.connect() as connection:
             connection.execute(text("SET SESSION wsrep_sync_wait = 1"))

@@ -28,10 +28,9 @@ SERVED = {
 }
 #: Only of a server that the round may kill.
 PRIVATE = {"server": ""}
-#: Of a cluster. Each round has one of these, twice; the next seed the next.
-NODES = tuple(nodes.FAULTS)
-CLUSTERS = ("galera",)
-KINDS = (*EVERYWHERE, *SERVED, *PRIVATE, *NODES)
+#: Of a cluster. Each round has one of these, the next seed the next: twice, or of 10 s and less once.
+NODES = nodes.OF
+KINDS = (*EVERYWHERE, *SERVED, *PRIVATE, *nodes.FAULTS)
 
 #: How often each is drawn, against 1.
 WEIGHTS = {"kill": 4.0, "stop": 3.0, "interrupt": 3.0, "before commit": 2.0, "after commit": 2.0, "session": 2.0, "server": 0.7}
@@ -41,9 +40,9 @@ INTERRUPTED = frozenset({"producer", "consumer", "publisher", "reader", "cursor"
 
 #: Clients of each role.
 CREW = {"producer": 2, "consumer": 2, "worker": 1, "overtaken": 1, "publisher": 2, "reader": 1, "cursor": 2, "spans": 2}
-#: Of a file, where one writes at a time.
-CREW_OF_A_FILE = CREW | {"publisher": 1, "cursor": 1, "spans": 1}
-#: Of a cluster: one on each node, where they meet.
+#: Of a file, where one writes at a time, and of a cluster with one primary, whose nodes need the machine too.
+FEWER = CREW | {"publisher": 1, "cursor": 1, "spans": 1}
+#: Of a cluster whose nodes all take changes: one on each node, where they meet.
 CREW_OF_A_CLUSTER = CREW | {"producer": 3, "consumer": 3}
 
 
@@ -66,7 +65,7 @@ class Fault:
     #: When: the part of the round that is over, 0 to 1.
     at: float
     kind: str
-    #: The client that it hits, or the number of the first node; empty: all that it concerns.
+    #: The client that it hits, or the first node, counted from the first that takes changes; empty: all that it concerns.
     target: str
     #: How long it lasts.
     seconds: float
@@ -106,17 +105,28 @@ class Plan:
 
 
 def make(
-    seed: int, kind: str, *, seconds: float = 30.0, operations: int | None = None, faults: int | None = None, private: bool = True
+    seed: int,
+    kind: str,
+    *,
+    seconds: float = 30.0,
+    operations: int | None = None,
+    faults: int | None = None,
+    lease: float | None = None,
+    pause: float = 0.1,
+    private: bool = True,
 ) -> Plan:
     """Draw a plan.
 
     :param faults: how many; None: one in 1.5 s.
+    :param lease: seconds; None: 1 to 2.
     :param private: the round has a server of its own, which may be killed.
     """
     rng = random.Random(f"{seed}")
-    served, cluster = kind not in FILES, kind in CLUSTERS
-    lease = round(rng.uniform(1.0, 2.0), 1)
-    crew = CREW_OF_A_CLUSTER if cluster else CREW if served else CREW_OF_A_FILE
+    served, cluster = kind not in FILES, kind in NODES
+    drawn_lease = round(rng.uniform(1.0, 2.0), 1)
+    lease = lease or drawn_lease
+    equals = cluster and NODES[kind] is nodes.OF_EQUALS
+    crew = CREW_OF_A_CLUSTER if equals else FEWER if cluster or not served else CREW
     clients = [
         ClientPlan(
             f"{role}-{number}", role, served and (number % 2 == 1 or rng.random() < 0.4), rng.choice([0.0, 0.0, 3600.0, -3600.0])
@@ -128,8 +138,12 @@ def make(
     number = max(1, round(seconds / (5 if cluster else 1.5))) if faults is None else faults
     drawn = [_fault(rng, rng.choices(kinds, [WEIGHTS.get(one, 1.0) for one in kinds])[0], clients, lease) for _ in range(number)]
     if cluster and private:
-        drawn += [Fault(at, NODES[seed % len(NODES)], str(rng.randrange(3)), 0.0) for at in (0.2, 0.65)]
-    return Plan(seed, kind, seconds, operations, lease, clients, sorted(drawn, key=lambda fault: fault.at))
+        of_nodes, size = list(NODES[kind]), 3 if equals else 1
+        drawn += [
+            Fault(at, of_nodes[seed % len(of_nodes)], str(rng.randrange(size)), 0.0)
+            for at in ((0.2, 0.65) if seconds > 10 else (0.3,))
+        ]
+    return Plan(seed, kind, seconds, operations, lease, clients, sorted(drawn, key=lambda fault: fault.at), pause)
 
 
 def _fault(rng: random.Random, kind: str, clients: list[ClientPlan], lease: float) -> Fault:

@@ -86,12 +86,13 @@ class Round:
     def __init__(self, plan: Plan, urls: Sequence[str], server: Server | Cluster | None, folder: Path, broken: str = "") -> None:
         self.plan = plan
         self.urls = urls
+        self.url = ledger.together(urls)
         self.folder = folder
         self.broken = broken
         self.final = Final()
         self.struck: list[Fault] = []
         self._proxies = [Proxy.before(url) for url in urls] if server is not None else []
-        self._faults = Faults(urls[0], server, self._proxies, self)
+        self._faults = Faults(urls, server, self._proxies, self)
         self._processes: dict[str, BaseProcess] = {}
         self._plans = {client.name: client for client in plan.clients}
         self._ends: list[tuple[float, int, End]] = []
@@ -129,17 +130,13 @@ class Round:
         return Result(self.plan, violations, operations, self.struck, time.monotonic() - began, without)
 
     def _prepare(self) -> None:
-        engine = ledger.engine_of(self.urls[0])
+        engine = ledger.engine_of(*self.urls)
         ledger.LEDGER.create(engine)
         engine.dispose()
-        with QueueDB(self.urls[0]) as db:
+        with QueueDB(self.url) as db:
             db.migrate()
             feeds.prepare(db)
-        self._catch_up()
-
-    def _catch_up(self) -> None:
-        if len(self.urls) > 1:
-            nodes.catch_up(self.urls)
+        nodes.catch_up(self.urls)
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -164,12 +161,16 @@ class Round:
         self._processes[name] = process
 
     def _begin(self) -> None:
-        """Start all clients, and wait until they are there: the first round of a process waits for its imports."""
+        """Start all clients, and wait until they are at work: the first round of a process waits for its imports."""
         for name in self._plans:
             self._start(name)
         limit = time.monotonic() + PATIENCE
-        while not all((self.folder / f"{name}{SUFFIX}").exists() for name in self._plans) and time.monotonic() < limit:
+        while not all(map(self._is_at_work, self._plans)) and time.monotonic() < limit:
             time.sleep(0.02)
+
+    def _is_at_work(self, name: str) -> bool:
+        log = self.folder / f"{name}{SUFFIX}"
+        return log.exists() and (log.stat().st_size > 0 or self._plans[name].role not in {"producer", "consumer"})
 
     def _revive(self) -> None:
         """Start those that were killed again."""
@@ -257,17 +258,17 @@ class Round:
         self._plans["drainer"] = ClientPlan("drainer", "drainer", proxied=False, skew=0.0)
         self._start("drainer")
         with self._opened() as db:
-            self._catch_up()
+            nodes.catch_up(self.urls)
             self._wait_until_drained(db)
             self._end([name for name in self._plans if self._processes[name].exitcode != 0])
-            self._catch_up()
+            nodes.catch_up(self.urls)
             self._look(db)
 
     def _opened(self) -> QueueDB:
         limit = time.monotonic() + PATIENCE
         while True:
             try:
-                return QueueDB(self.urls[0])
+                return QueueDB(self.url)
             except StorageError:
                 # Sessions that were killed with their clients are still there.
                 if time.monotonic() > limit:

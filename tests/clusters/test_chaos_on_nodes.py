@@ -13,9 +13,17 @@ from tests.chaos.rounds import Round
 from tests.servers.cluster import Cluster
 
 
-@pytest.mark.parametrize("cluster", ["galera"], indirect=True)
-def test_a_round_holds_with_a_node_killed(cluster: Cluster, tmp_path: Path) -> None:
-    plan = replace(plans.make(7, "galera", seconds=10.0), faults=[Fault(0.2, "one killed", "0", 0.0)])
+@pytest.mark.parametrize(
+    ("cluster", "fault"),
+    [
+        ("galera", "one killed"),
+        ("group-replication-single", "primary killed"),
+        ("postgresql-ha", "primary killed after lost replies"),
+    ],
+    indirect=["cluster"],
+)
+def test_a_round_holds_with_a_node_killed(cluster: Cluster, fault: str, tmp_path: Path) -> None:
+    plan = replace(plans.make(7, "galera", seconds=10.0), faults=[Fault(0.2, fault, "0", 0.0)])
     result = Round(plan, cluster.create_database(), cluster, tmp_path).run()
     assert [str(violation) for violation in result.violations] == []
     assert len(result.without_a_claim) == 1

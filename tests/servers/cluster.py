@@ -12,13 +12,14 @@ import secrets
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from tests.servers import releases
+from tests.servers import partition, releases
 from tests.servers.engines import Engine
 from tests.servers.errors import ServerFailed, ServerMissing
 from tests.servers.server import START_LIMIT, PrivateServer
@@ -29,16 +30,17 @@ class Cluster(ABC):
     """A cluster of nodes, which all start with it.
 
     :param node: makes the engine of a node from its number.
+    :param password: of all nodes; empty: a new one.
     :raises ServerFailed: a node does not start, or does not join the others in time.
     """
 
-    def __init__(self, node: Callable[[int], Engine], size: int = 3) -> None:
-        self._password = secrets.token_hex(12)
+    def __init__(self, node: Callable[[int], Engine], size: int = 3, password: str = "") -> None:
+        self._password = password or secrets.token_hex(12)
         self.nodes: list[PrivateServer] = []
         try:
             for number in range(size):
                 self.nodes.append(PrivateServer(node(number), durable=False, password=self._password))
-                self._join(number)
+                self.rejoin()
             self.wait()
         except BaseException:
             self.remove()
@@ -48,6 +50,13 @@ class Cluster(ABC):
         """Create a database; return its URL on each node."""
         name = make_url(self.nodes[self.writers()[0]].create_database()).database
         return [node.url(name) for node in self.nodes]
+
+    def drop_database(self, urls: Sequence[str]) -> None:
+        """Drop a database that `create_database` made; another node may take changes now."""
+        number = self.writers()[0]
+        node = self.nodes[number]
+        node._databases.add(str(make_url(urls[number]).database))
+        node.drop_database(urls[number])
 
     def writers(self) -> list[int]:
         """The numbers of the nodes that take changes: those that are ready, unless the cluster has one primary."""
@@ -63,6 +72,25 @@ class Cluster(ABC):
         for number in numbers:
             os.kill(self.nodes[number].pid, signal.SIGCONT)
 
+    @contextmanager
+    def cut_off(self, number: int) -> Iterator[None]:
+        """In the block a node and the others do not hear each other; clients reach all of them."""
+        others = [*self._more(), *(node for other, node in enumerate(self.nodes) if other != number)]
+        with partition.cut_off(self.nodes[number].pid, [node.pid for node in others], self._door(number)):
+            yield
+
+    def story(self) -> str:
+        """What the servers have written into their logs."""
+        return "\n".join(f"{server.source}:\n{server.log(5000)}" for server in [*self._more(), *self.nodes])
+
+    def _more(self) -> list[PrivateServer]:
+        """Servers of the cluster that are no nodes."""
+        return []
+
+    def _door(self, number: int) -> Callable[[partition.Address], bool]:
+        """Whether a listener, also of another server, is only for the way between a node and the others."""
+        raise NotImplementedError
+
     def kill(self, number: int) -> None:
         """Kill a node (SIGKILL); it keeps its data."""
         self.nodes[number].kill()
@@ -70,21 +98,18 @@ class Cluster(ABC):
     def start(self, number: int) -> None:
         """Start a killed node again; it gets from the others what it missed."""
         self.nodes[number].start()
-        self._join(number)
 
     def restore(self) -> None:
         """Let the nodes that have left the cluster join it again; return when all are members.
 
         :raises ServerFailed: they are not in time.
         """
-        for number in range(len(self.nodes)):
-            if not self.size(number):
-                self._join(number)
+        self.rejoin()
         self.wait()
 
     @abstractmethod
-    def _join(self, number: int) -> None:
-        """Let a node that runs become a member."""
+    def rejoin(self) -> None:
+        """Let the nodes that run and are not in the cluster join it, if they do not by themselves and if it can take them now."""
 
     def wait(self, *numbers: int, size: int | None = None) -> None:
         """Wait until these nodes, or all, see ``size`` ready nodes, or all; 0: until they are not ready themselves.

@@ -121,8 +121,8 @@ class Galera(Cluster):
         ports = [free_port() for _ in range(size)]
         super().__init__(lambda number: _Node(suite, tree, ports, number), size)
 
-    def _join(self, number: int) -> None:
-        """It has joined already: before that it does not answer."""
+    def rejoin(self) -> None:
+        """They do by themselves."""
 
     def _size(self, number: int) -> int:
         node = self.nodes[number]

@@ -5,11 +5,13 @@ The first node founds the group. The others, and those that come back, read what
 
 import time
 import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from tests.servers import releases
+from tests.servers import partition, releases
 from tests.servers.cluster import Cluster, unpacked
 from tests.servers.engines import USER, MySQL
 from tests.servers.errors import ServerFailed
@@ -23,6 +25,12 @@ _MEMBERS = "performance_schema.replication_group_members"
 _ONLINE = f"FROM {_MEMBERS} WHERE member_state = 'ONLINE'"
 _SIZE = f"SELECT count(*) * coalesce(max(member_id = @@server_uuid), 0) {_ONLINE}"
 _ROLE = f"SELECT member_role {_ONLINE} AND member_id = @@server_uuid"
+_MEMBER = f"SELECT count(*) FROM {_MEMBERS} WHERE member_state IN ('ONLINE', 'RECOVERING') AND member_id = @@server_uuid"
+_LOST = f"SELECT count(*) FROM {_MEMBERS} WHERE member_state = 'UNREACHABLE'"
+#: Transactions that a node has, also those that it has not applied yet.
+_HAS = """\
+SELECT concat_ws(',', @@global.gtid_executed, (SELECT received_transaction_set FROM performance_schema.replication_connection_status
+WHERE channel_name = 'group_replication_applier'))"""
 
 
 class _Node(MySQL):
@@ -70,7 +78,9 @@ class _Node(MySQL):
         first.write_text(f"SET sql_log_bin = OFF;\n{first.read_text()}SET sql_log_bin = ON;\n")
 
     def command(self, folder: Path, port: int, *, durable: bool) -> list[str]:
-        return [*super().command(folder, port, durable=durable), *self._group, f"--report-port={port}"]
+        found = [*super().command(folder, port, durable=durable), *self._group, f"--report-port={port}"]
+        # Without it a node takes changes of its own from its start until it is in the group, which are lost and keep it out.
+        return found if (folder / "first.sql").exists() else [*found, "--super-read-only=ON"]
 
 
 class GroupReplication(Cluster):
@@ -79,14 +89,36 @@ class GroupReplication(Cluster):
     def __init__(self, *, single: bool = False, size: int = 3) -> None:
         suite, package = releases.DEBIAN["mysql", "9"]
         tree = unpacked(suite, "mysql", [package])
-        group, ports = str(uuid.uuid4()), [free_port() for _ in range(size)]
-        super().__init__(lambda number: _Node(tree, group, ports, number, single=single), size)
+        group = str(uuid.uuid4())
+        self._ports = [free_port() for _ in range(size)]
+        super().__init__(lambda number: _Node(tree, group, self._ports, number, single=single), size)
 
     def writers(self) -> list[int]:
         return [number for number in super().writers() if self.nodes[number]._ask(_ROLE) == "PRIMARY"]
 
-    def _join(self, number: int) -> None:
-        node, founds = self.nodes[number], len(self.nodes) == 1
+    def _door(self, number: int) -> Callable[[partition.Address], bool]:
+        return lambda listener: int(listener[1], 16) == self._ports[number]
+
+    def start(self, number: int) -> None:
+        super().start(number)
+        self._join(number)
+
+    def rejoin(self) -> None:
+        is_member = dict[int, bool]()
+        for number, node in enumerate(self.nodes):
+            with suppress(SQLAlchemyError):
+                is_member[number] = node._ask(_MEMBER) != "0"
+        members = [number for number, member in is_member.items() if member]
+        if not members and len(is_member) == len(self.nodes):
+            # As an administrator does after the loss of a majority: the node that has most founds the group again.
+            members = [max(is_member, key=lambda number: _transactions(self.nodes[number]._ask(_HAS)))]
+            self._join(members[0], founds=True)
+        if members and all(self.nodes[number]._ask(_LOST) == "0" for number in members):
+            for number in is_member.keys() - set(members):
+                self._join(number)
+
+    def _join(self, number: int, *, founds: bool = False) -> None:
+        node = self.nodes[number]
         if founds:
             node._ask("SET GLOBAL group_replication_bootstrap_group = ON")
         limit = time.monotonic() + START_LIMIT
@@ -105,3 +137,12 @@ class GroupReplication(Cluster):
 
     def _size(self, number: int) -> int:
         return int(self.nodes[number]._ask(_SIZE))
+
+
+def _transactions(gtids: str) -> int:
+    """How many transactions these sets of one history have together: ``uuid:1-5,uuid:1-7`` has 7."""
+    last: dict[str, int] = {}
+    for of_one in filter(None, gtids.split(",")):
+        source, *_, span = of_one.strip().split(":")
+        last[source] = max(last.get(source, 0), int(span.split("-")[-1]))
+    return sum(last.values())

@@ -14,15 +14,17 @@ standby the primary goes on alone; a standby that was not in step is never promo
 import os
 import secrets
 import signal
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import NullPool, create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from tests.servers import folders, processes
+from tests.servers import folders, partition, processes
+from tests.servers.cluster import Cluster
 from tests.servers.engines import USER, PostgreSQL
 from tests.servers.errors import ServerFailed, ServerMissing
 from tests.servers.haproxy import ROLE, HAProxy
@@ -63,6 +65,11 @@ _MONITOR = {
 }
 
 
+def address(number: int) -> str:
+    """By which the other nodes and the monitor reach a node, and it the monitor; clients use 127.0.0.1."""
+    return f"127.0.0.{10 + number}"
+
+
 class _Debian(PostgreSQL):
     """A server of the unpacked packages."""
 
@@ -85,7 +92,8 @@ class _Node(_Debian):
         self._number = number
         parts = make_url(monitor)
         self._password = str(parts.password)
-        self._monitor = f"postgres://{USER}@127.0.0.1:{parts.port}/{parts.database}?sslmode=disable"
+        self._address = address(number)
+        self._monitor = f"postgres://{USER}@{self._address}:{parts.port}/{parts.database}?sslmode=disable"
 
     def environment(self, folder: Path) -> dict[str, str]:
         return super().environment(folder) | {
@@ -112,33 +120,31 @@ class _Node(_Debian):
         data = ["--pgdata", f"{folder}/data"]
         if (folder / ".config").exists():
             return [*keeper, "run", *data]
-        here = ["--hostname", "127.0.0.1", "--listen", "127.0.0.1", "--pgport", str(port), "--pgctl", f"{self._programs}/pg_ctl"]
+        here = ["--hostname", self._address, "--listen", f"127.0.0.1,{self._address}", "--pgport", str(port)]
+        here += ["--pgctl", f"{self._programs}/pg_ctl"]
         access = ["--username", USER, "--dbname", "postgres", "--skip-pg-hba", "--no-ssl"]
         named = ["--name", f"node{self._number}", "--monitor", self._monitor]
         return [*keeper, "create", "postgres", "--run", *data, *here, *access, *named]
 
 
-class PostgreSQLCluster:
-    """A primary, a synchronous standby that is promoted when the primary is away, and HAProxy before them."""
+class PostgreSQLCluster(Cluster):
+    """A primary, synchronous standbys of which one is promoted when the primary is away, and HAProxy before them.
+
+    A COMMIT waits for one standby. Of two nodes the primary goes on alone when the standby is away; of three it waits.
+    """
 
     def __init__(self, size: int = 2) -> None:
         tree = _tree()
         password = secrets.token_hex(12)
-        options = [word for name, value in _MONITOR.items() for word in ("-c", f"{name}={value}")]
-        self.nodes: list[PrivateServer] = []
+        listen = {"listen_addresses": ",".join(["127.0.0.1", *map(address, range(size))])}
+        options = [word for name, value in (_MONITOR | listen).items() for word in ("-c", f"{name}={value}")]
         self.balancer: HAProxy | None = None
         self._monitor = PrivateServer(_Debian(tree, "the packages, monitor"), options, durable=False, password=password)
-        try:
-            self._states = self._monitor.create_database()
-            ask(self._states, "CREATE EXTENSION pgautofailover CASCADE")
-            for number in range(size):
-                self.nodes.append(PrivateServer(_Node(tree, number, self._states), password=password))
-            self.wait()
-            ask(self.nodes[self.primary].url(), f"CREATE ROLE {ROLE} LOGIN")
-            self.balancer = HAProxy([make_url(node.url()).port or 0 for node in self.nodes])
-        except BaseException:
-            self.remove()
-            raise
+        self._states = self._monitor.create_database()
+        ask(self._states, "CREATE EXTENSION pgautofailover CASCADE")
+        super().__init__(lambda number: _Node(tree, number, self._states), size, password)
+        ask(self.nodes[self.primary].url(), f"CREATE ROLE {ROLE} LOGIN")
+        self.balancer = HAProxy([make_url(node.url()).port or 0 for node in self.nodes])
 
     def writers(self) -> list[int]:
         """The numbers of the nodes that take changes."""
@@ -159,23 +165,10 @@ class PostgreSQLCluster:
             time.sleep(0.05)
         raise ServerFailed(f"No node takes changes: {self._state()}")
 
-    def create_database(self) -> list[str]:
-        """Create a database; return its URL on each node."""
-        name = make_url(self.nodes[self.primary].create_database()).database
-        return [node.url(name) for node in self.nodes]
-
     def balanced(self, url: str) -> str:
         """The same URL by HAProxy, which leads to the primary."""
         assert self.balancer
         return self.balancer.url(url)
-
-    def kill(self, number: int) -> None:
-        """Kill a node with its keeper (SIGKILL)."""
-        self.nodes[number].kill()
-
-    def start(self, number: int) -> None:
-        """Start a killed node; it comes back as the standby if the other one was promoted."""
-        self.nodes[number].start()
 
     def pause(self, *numbers: int) -> None:
         """Stop these nodes with their keepers (SIGSTOP): they keep their connections and say nothing."""
@@ -186,6 +179,13 @@ class PostgreSQLCluster:
         """Let paused nodes go on."""
         for number in numbers:
             _let_go_on(self.nodes[number])
+
+    def _more(self) -> list[PrivateServer]:
+        return [self._monitor]
+
+    def _door(self, number: int) -> Callable[[partition.Address], bool]:
+        own = socket.inet_aton(address(number))[::-1].hex().upper()
+        return lambda listener: listener[0] == own
 
     @contextmanager
     def standby_silent(self) -> Iterator[None]:
@@ -200,18 +200,13 @@ class PostgreSQLCluster:
             for server in reversed(silent):
                 _let_go_on(server)
 
-    def wait(self) -> None:
-        """Wait until one node is the primary and each other one is in step with it.
+    def rejoin(self) -> None:
+        """They do by themselves."""
 
-        :raises ServerFailed: they are not in time.
-        """
-        wanted = ["primary", *["secondary"] * (len(self.nodes) - 1)]
-        limit = time.monotonic() + START_LIMIT
-        while self._state() != (wanted if len(wanted) > 1 else ["single"]):
-            if time.monotonic() > limit:
-                logs = "\n".join(node.log() for node in self.nodes)
-                raise ServerFailed(f"The nodes are {self._state()}. The ends of their logs:\n{logs}")
-            time.sleep(0.05)
+    def _size(self, number: int) -> int:
+        ask(self.nodes[number].url(), "SELECT 1")
+        first, *others = self._state() or [""]
+        return 1 + len(others) if first in {"primary", "single"} and {*others} <= {"secondary"} else 0
 
     def _state(self) -> list[str]:
         """What the monitor knows of the nodes that do what it wants, sorted."""
@@ -220,8 +215,8 @@ class PostgreSQLCluster:
         return sorted(ask(self._states, states).split())
 
     def remove(self) -> None:
-        """Kill all and remove the folders."""
-        for one in (self.balancer, *self.nodes, self._monitor):
+        super().remove()
+        for one in (self.balancer, self._monitor):
             if one:
                 one.remove()
 
