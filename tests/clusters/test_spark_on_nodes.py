@@ -163,6 +163,15 @@ def test_effects_by_key_are_there_once_and_others_again(
     assert bool(outcome.count.repeated) == (guarantee == "at_least_once"), str(outcome)
 
 
+def test_a_task_that_begins_during_a_failover_waits_for_its_end(world: _World, name: str) -> None:
+    nodes = world.server(POSTGRESQL)
+    nodes.restore()
+    task = target_of(world.url(POSTGRESQL))
+    nodes.kill()
+    with task.open() as db:
+        assert db.queue(name).enqueue("job")
+
+
 @pytest.mark.parametrize("cluster", [GALERA], indirect=True, scope="session")
 def test_a_task_sees_what_another_node_has_committed_before(cluster: Cluster, urls: list[str], name: str) -> None:
     """The tasks of one query may be connected to other nodes than its driver: here to the first, which is behind."""

@@ -20,7 +20,7 @@ from queue_db.spark import drain_to, read_results, register
 SCHEMA = "n long"
 
 #: Most starts of a query.
-STARTS = 10
+STARTS = 30
 
 
 def write(spark, order):
