@@ -31,10 +31,10 @@ def test_a_reader_that_skips_goes_on_skipping(feed: Feed, db: QueueDB, monkeypat
     db.feeds.set(feed.name, keep_rows=1, keep_unread=0)
     start, read, left = feed.start(), reading.once, iter(range(3))
 
-    def after_a_publish(*args: Any) -> Any:
+    def after_a_publish(*args: Any, **named: Any) -> Any:
         if next(left, None) is not None:
             feed.publish_many([("n", "old"), ("n", "new")])
-        return read(*args)
+        return read(*args, **named)
 
     monkeypatch.setattr(reading, "once", after_a_publish)
     page = feed.read(start, on_trimmed="skip")
@@ -48,10 +48,10 @@ def test_a_filtered_page_ends_where_messages_were_trimmed(
     db.feeds.set(feed.name, keep_rows=1, keep_unread=0)
     read, trims = reading.once, iter([False, True])
 
-    def after_a_trim(*args: Any) -> Any:
+    def after_a_trim(*args: Any, **named: Any) -> Any:
         if next(trims, False):
             feed.trim()
-        return read(*args)
+        return read(*args, **named)
 
     monkeypatch.setattr(reading, "once", after_a_trim)
     page = feed.read(limit=2, kinds=["a"], on_trimmed=on_trimmed)
