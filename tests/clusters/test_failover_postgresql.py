@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, make_url
 
-from queue_db import DuplicateJobError, QueueDB, TransientStorageError
+from queue_db import DuplicateJobError, QueueDB, TransientStorageError, Verdict
 from tests.clusters.conftest import run
 from tests.patience import PATIENCE, wait_for
 from tests.servers.postgresql_ha import PostgreSQLCluster, ask
@@ -184,6 +184,31 @@ def test_what_became_of_commits_that_waited_for_the_standby_can_be_looked_up(
         held.complete()  # LOST: it took effect then
         assert len({looked_up(db, name, key) for key in keys}) == len(keys)
         assert {kind: stats.available for kind, stats in queue.stats().by_kind.items()} == {"new": len(keys)}
+
+
+def test_a_completion_that_only_the_lost_primary_has_is_not_taken_for_one(
+    cluster: PostgreSQLCluster, urls: list[str], name: str
+) -> None:
+    old, new = cluster.primary, 1 - cluster.primary
+
+    def waiting() -> set[str]:
+        waits = f"FROM pg_stat_activity WHERE datname = '{make_url(urls[old]).database}' AND wait_event = 'SyncRep'"
+        return {*ask(cluster.nodes[old].url(), f"SELECT coalesce(string_agg(pid::text, ' '), '') {waits}").split()}
+
+    with QueueDB(several(cluster, urls)) as db, ThreadPoolExecutor() as threads:
+        queue = db.queue(name)
+        queue.enqueue("old")
+        (held,) = queue.claim(lease=600)
+        with cluster.cut_off(old):
+            call = threads.submit(tried, held.complete)
+            wait_for(waiting)
+            (session,) = waiting()
+            # Its COMMIT has taken effect there, but on no standby, and gets no answer.
+            ask(cluster.nodes[old].url(), f"SELECT pg_terminate_backend({session})")
+            wait_for(lambda: call.done() or waiting() - {session})
+            wait_for(lambda: ask(urls[new], "SHOW transaction_read_only") == "off")
+            cluster.kill(old)
+        assert call.result() is not Verdict.APPLIED or not queue.stats().by_kind
 
 
 def test_an_old_primary_that_comes_back_as_a_standby_is_left(cluster: PostgreSQLCluster, urls: list[str], name: str) -> None:
