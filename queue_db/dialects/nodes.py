@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sqlalchemy import Connection, text
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 # A member that has left its group, or that is not yet in it, is read-only. A node of Galera that has lost its cluster, or that has
@@ -19,6 +20,9 @@ SELECT @@global.read_only /*M! ,
 # A node of Galera applies what another one has committed a moment later. Until then it says of a lease that was made there that
 # it is lost. 3: BEGIN, reads, updates and deletes wait for it. MySQL must get a statement too.
 _IN_STEP = "SET @in_step = 1 /*M! , SESSION wsrep_sync_wait = 3 */"
+
+# A record in the log of the server, and a transaction. A standby refuses it as read-only.
+_RECORD = text("SELECT pg_current_xact_id(), pg_logical_emit_message(true, 'queue_db', CAST('' AS text))")
 
 
 class Role(NamedTuple):
@@ -52,9 +56,17 @@ class Nodes:
     def keep_in_step(self, driver: Any) -> None:
         """Let a new connection see all that other nodes have committed before. Called if each connection goes to another one."""
 
+    def outlive(self, connection: Connection) -> None:
+        """Return when no failover can take back what this connection has read before. Called after a COMMIT without a reply."""
+
 
 class PostgreSQLNodes(Nodes):
     """A primary and its standbys."""
+
+    def outlive(self, connection: Connection) -> None:
+        # A COMMIT whose session ended while it waited for the standby is seen by all, but a failover takes it back. The COMMIT of
+        # any record after it waits for the standby too.
+        connection.execute(_RECORD)
 
     def role(self, driver: Any) -> Role:
         with driver.cursor() as cursor:
