@@ -24,6 +24,7 @@ from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.inserts import Inserts
+from queue_db.dialects.nodes import Nodes, PostgreSQLNodes
 from queue_db.dialects.postgresql_inserts import PostgreSQLInserts
 from queue_db.dialects.postgresql_server import ERRORS, PostgreSQLServer
 from queue_db.dialects.server import Drivers, Server
@@ -53,6 +54,14 @@ class _Inserts(PostgreSQLInserts):
     load_new = Inserts.load_new
 
 
+class _Nodes(PostgreSQLNodes):
+    outlive = Nodes.outlive  # what can be read is on a majority
+
+
+class _Server(PostgreSQLServer):
+    nodes: ClassVar[Nodes] = _Nodes()
+
+
 class CockroachDB(ReturningDialect):
     """Portable claims, which change the table once in a statement."""
 
@@ -62,5 +71,5 @@ class CockroachDB(ReturningDialect):
     drivers: ClassVar[Drivers] = Drivers("psycopg2", "postgresql", port=26257)
     errors: ClassVar[ErrorCodes] = replace(ERRORS, transient=ERRORS.transient | {"40003"}, in_doubt=frozenset({"40003"}))
     inserts: ClassVar[Inserts] = _Inserts()
-    server_type: ClassVar[type[Server]] = PostgreSQLServer
+    server_type: ClassVar[type[Server]] = _Server
     autocommits: ClassVar[bool] = True

@@ -21,8 +21,10 @@ from typing import ClassVar
 
 from sqlalchemy.dialects import registry
 
+from queue_db.dialects.nodes import Nodes, PostgreSQLNodes
 from queue_db.dialects.postgresql import PostgreSQL
-from queue_db.dialects.server import Drivers
+from queue_db.dialects.postgresql_server import PostgreSQLServer
+from queue_db.dialects.server import Drivers, Server
 from queue_db.spark.dialects.base import SparkDialect
 from queue_db.spark.dialects.postgresql import PostgreSQLForSpark
 
@@ -31,12 +33,21 @@ for _name in ("yugabytedb", "yugabytedb.psycopg2"):
 registry.register("yugabytedb.asyncpg", "sqlalchemy.dialects.postgresql.asyncpg", "PGDialect_asyncpg")
 
 
+class _Nodes(PostgreSQLNodes):
+    outlive = Nodes.outlive  # what can be read is on a majority
+
+
+class _Server(PostgreSQLServer):
+    nodes: ClassVar[Nodes] = _Nodes()
+
+
 class YugabyteDB(PostgreSQL):
     """PostgreSQL without notifications, and without statements that change a table in two places."""
 
     names: ClassVar[tuple[str, ...]] = ("yugabytedb",)
     title: ClassVar[str] = "YugabyteDB"
     drivers: ClassVar[Drivers] = replace(PostgreSQL.drivers, port=5433)
+    server_type: ClassVar[type[Server]] = _Server
     notifies: ClassVar[bool] = False
     deletes_on_claim: ClassVar[bool] = False
     changes_in_with: ClassVar[bool] = False

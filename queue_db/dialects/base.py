@@ -119,11 +119,6 @@ class Dialect:
     def notify(self, tx: Sender, channel: str, text: str) -> None:
         """Notify the listeners of ``channel`` with ``text`` when this transaction commits. Default: no effect."""
 
-    # --- after a COMMIT without a reply -----------------------------------------------------------------------------
-
-    def outlive(self, tx: Sender) -> None:
-        """Return, or commit, only when no failover can take back what this transaction has read. Default: no effect."""
-
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:

@@ -25,6 +25,8 @@ SELECT @@global.read_only /*M! ,
 # it is lost. 3: BEGIN, reads, updates and deletes wait for it. MySQL must get a statement too.
 _IN_STEP = "SET @in_step = 1 /*M! , SESSION wsrep_sync_wait = 3 */"
 
+# A record in the log of the server, and a transaction. A standby refuses it as read-only.
+_RECORD = text("SELECT pg_current_xact_id(), pg_logical_emit_message(true, 'queue_db', CAST('' AS text))")
 
 # A standby that has replayed all that it has received is behind only if it receives nothing.
 _LAG = text("""\
@@ -83,6 +85,9 @@ class Nodes:
     def keep_in_step(self, driver: Any) -> None:
         """Let a new connection see all that other nodes have committed before. Called if other connections go to other nodes."""
 
+    def outlive(self, connection: Connection) -> None:
+        """Return when no failover can take back what this connection has read before. Called after a COMMIT without a reply."""
+
 
 class PostgreSQLNodes(Nodes):
     """A primary and its standbys."""
@@ -90,6 +95,11 @@ class PostgreSQLNodes(Nodes):
     def is_down(self, engine: Engine) -> bool:
         _, options = engine.dialect.create_connect_args(engine.url)
         return server_probe.none_accepts(server_probe.targets(options), options)
+
+    def outlive(self, connection: Connection) -> None:
+        # A COMMIT whose session ended while it waited for the standby is seen by all, but a failover takes it back. The COMMIT of
+        # any record after it waits for the standby too.
+        connection.execute(_RECORD)
 
     def role(self, driver: Any) -> Role:
         with driver.cursor() as cursor:

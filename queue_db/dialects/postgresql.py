@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from sqlalchemy import (
     Select,
     Table,
-    text,
     tuple_,
 )
 from sqlalchemy.exc import DBAPIError
@@ -166,14 +165,6 @@ class PostgreSQL(ReturningDialect):
     def notify(self, tx: Sender, channel: str, text: str) -> None:
         tx.fetch(shapes.NOTIFICATION, Notice(channel, text)._asdict())
 
-    def outlive(self, tx: Sender) -> None:
-        # A COMMIT that lost its session while it waited for the standby is seen by all, but a failover takes it back. The COMMIT of
-        # any record after it waits for the standby too.
-        tx.connection.execute(_RECORD)
-
-
-# A record in the log of the server, with a transaction. A standby refuses it as read-only.
-_RECORD = text("SELECT pg_current_xact_id(), pg_logical_emit_message(true, 'queue_db', CAST('' AS text))")
 
 # Seconds for which claims use the full statement after a lock timeout.
 _FULL_SECONDS = 10.0

@@ -95,7 +95,7 @@ def _look(change: FencedChange, tx: Transaction, pairs: Pairs, jobs: Mapping[int
     for made, leases in by_change.items():
         sights |= settle.look(tx, leases, made)
     if any(sight is not Sight.UNCHANGED for sight in sights.values()):
-        tx.dialect.outlive(tx)
+        tx.dialect.server.nodes.outlive(tx.connection)
     # The clock is read after the rows: a lease that holds now also held when its row was read.
     return sights, tx.read_clock()
 
