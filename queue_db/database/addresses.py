@@ -114,8 +114,10 @@ def several(url: URL) -> list[Address]:
         return [_address(text) for text in hosts]
     if "," not in hosts and not (hosts and "target_session_attrs" in url.query):
         return []
+    if hosts.count(":") == 1 and "," not in hosts:
+        return [_address(hosts)]
     names, numbers = hosts.split(","), ports.split(",") if isinstance(ports, str) else list(ports)
-    if len(numbers) not in (1, len(names)):
+    if len(numbers) not in (1, len(names)) or not all(number.isdigit() for number in filter(None, numbers)):
         raise ConfigurationError("port= in the database URL must have one port, or as many ports as addresses")
     return [Address(*pair) for pair in zip(names, numbers if len(numbers) > 1 else numbers * len(names), strict=True)]
 
@@ -143,7 +145,7 @@ def completed(url: URL, port: int | None) -> URL:
     :raises ConfigurationError: the database takes one address, or an option has an unknown value.
     """
     if url.host and "target_session_attrs" in url.query:
-        url = placed(url._replace(host=None, port=None), [Address(url.host, str(url.port or ""))])
+        url = placed(url._replace(host=None, port=None), [Address(url.host, str(url.port or url.query.get("port", "")))])
     addresses = several(url)
     if not addresses:
         return url.difference_update_query(["nodes"])
