@@ -203,6 +203,7 @@ class _Addresses:
         in_step: bool,
     ) -> None:
         self._dialect, self._all, self._pause, self._count, self._failover = dialect, found, pause, count, failover
+        self._engine = engine
         self._wishes = _WISHES[option(engine.url, "target_session_attrs", "read-write")]
         self._given = engine.url.query
         self._turns = None if option(engine.url, "nodes", "first") == "first" else itertools.count(random.randrange(len(found)))
@@ -219,8 +220,10 @@ class _Addresses:
             try:
                 return self._try_all(sql, record, arguments, options)
             except TransientStorageError as error:
-                # Without a code the password may be wrong, unless it was right before.
-                if time.monotonic() >= until or (error.sqlstate is None and self._current is None):
+                # Without a code the password may be wrong, unless it was right before or no server accepts connections.
+                if time.monotonic() >= until or not (
+                    error.sqlstate or self._current or self._dialect.server.nodes.is_down(self._engine)
+                ):
                     raise
             self._pause(random.uniform(0.0, _AGAIN))
 
