@@ -114,8 +114,10 @@ def several(url: URL) -> list[Address]:
         return [_address(text) for text in hosts]
     if "," not in hosts and not (hosts and "target_session_attrs" in url.query):
         return []
+    if hosts.count(":") == 1 and "," not in hosts:
+        return [_address(hosts)]
     names, numbers = hosts.split(","), ports.split(",") if isinstance(ports, str) else list(ports)
-    if len(numbers) not in (1, len(names)):
+    if len(numbers) not in (1, len(names)) or not all(number.isdigit() for number in filter(None, numbers)):
         raise ConfigurationError("port= in the database URL must have one port, or as many ports as addresses")
     return [Address(*pair) for pair in zip(names, numbers if len(numbers) > 1 else numbers * len(names), strict=True)]
 
@@ -143,7 +145,7 @@ def completed(url: URL, port: int | None) -> URL:
     :raises ConfigurationError: the database takes one address, or an option has an unknown value.
     """
     if url.host and "target_session_attrs" in url.query:
-        url = placed(url._replace(host=None, port=None), [Address(url.host, str(url.port or ""))])
+        url = placed(url._replace(host=None, port=None), [Address(url.host, str(url.port or url.query.get("port", "")))])
     addresses = several(url)
     if not addresses:
         return url.difference_update_query(["nodes"])
@@ -201,6 +203,7 @@ class _Addresses:
         in_step: bool,
     ) -> None:
         self._dialect, self._all, self._pause, self._count, self._failover = dialect, found, pause, count, failover
+        self._engine = engine
         self._wishes = _WISHES[option(engine.url, "target_session_attrs", "read-write")]
         self._given = engine.url.query
         self._turns = None if option(engine.url, "nodes", "first") == "first" else itertools.count(random.randrange(len(found)))
@@ -217,8 +220,10 @@ class _Addresses:
             try:
                 return self._try_all(sql, record, arguments, options)
             except TransientStorageError as error:
-                # Without a code the password may be wrong, unless it was right before.
-                if time.monotonic() >= until or (error.sqlstate is None and self._current is None):
+                # Without a code the password may be wrong, unless it was right before or no server accepts connections.
+                if time.monotonic() >= until or not (
+                    error.sqlstate or self._current or self._dialect.server.nodes.is_down(self._engine)
+                ):
                     raise
             self._pause(random.uniform(0.0, _AGAIN))
 

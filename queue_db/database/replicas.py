@@ -42,8 +42,10 @@ class Replicas:
         parsed = parse_url(url, asynchronous=primary.asynchronous)
         if not primary.dialect.served or type(dialect_for(parsed.get_backend_name())) is not type(primary.dialect):
             raise ConfigurationError(f"{masked(parsed)} cannot be a replica of {primary.url}")
-        if addresses.several(parsed) and "target_session_attrs" not in parsed.query:
-            parsed = parsed.update_query_dict({"target_session_attrs": "prefer-standby"})
+        wish = "prefer-standby" if addresses.several(parsed) else "any" if parsed.host else None
+        if wish and "target_session_attrs" not in parsed.query:
+            # Also for one address: then a connection to a silent server has a time limit with every driver.
+            parsed = parse_url(parsed.update_query_dict({"target_session_attrs": wish}), asynchronous=primary.asynchronous)
         self.url, self.max_lag = masked(parsed), max_lag
         #: Seconds that the replica of the last read was behind; inf: it does not answer or replicate; nan: unknown.
         self.lag = math.nan

@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import create_engine, make_url
+from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
 from queue_db import PermanentStorageError, QueueDB, TransientStorageError
 from queue_db.aio import AsyncQueueDB
 from queue_db.cli.app import app
 from queue_db.compare.engines import autocommitting
-from queue_db.database.addresses import Address, parsed, placed
+from queue_db.database.addresses import Address, follow, parsed, placed
 from queue_db.database.database import Database
+from queue_db.database.urls import parse_url
+from queue_db.dialects import dialect_of
 from queue_db.spark.target import target_of
 from tests.aio.loop import for_asyncio, on_the_loop
 from tests.faults.pair import DEMOTE, PROMOTE, Pair, paired
@@ -268,6 +271,22 @@ def test_a_command_takes_the_addresses(pair: Pair, name: str) -> None:
     assert re.search(r"warning: one of the addresses does not work, .*127\.0\.0\.1:1/", report.output)
     assert "app-Pw1" not in report.output
     assert found_at(pair, pair.first, name) == [1]
+
+
+def test_a_wait_for_a_failover_is_one_for_restarts_too_but_not_for_another_password(pair: Pair) -> None:
+    with Proxy.before(pair.url(pair.first)) as proxy:
+        url = placed(parse_url(over_tls(at(pair, pair.first))), [Address("127.0.0.1", str(proxy.port)), NOWHERE])
+        engine, wrong = create_engine(url), create_engine(url.set(password="wrong-Pw2"))
+        pauses: list[float] = []
+        follow(wrong, dialect_of(wrong), pauses.append, failover=PATIENCE)
+        with pytest.raises((TransientStorageError, DBAPIError)):
+            wrong.connect()
+        assert not pauses
+        proxy.refuse()
+        follow(engine, dialect_of(engine), lambda _: proxy.forward(), failover=PATIENCE)
+        with engine.connect() as connection:
+            assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+        engine.dispose()
 
 
 def test_spark_and_the_comparison_follow_too(pair: Pair, name: str) -> None:

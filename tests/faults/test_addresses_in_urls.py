@@ -31,6 +31,8 @@ from queue_db.service.pages.words import whereabouts
         ("mysql://u:p@h/db?nodes=all", []),
         ("postgresql://u:p,q@h/db?target_session_attrs=read-write", [("h", "5432")]),
         ("mysql://u@h:1/db?target_session_attrs=standby", [("h", "1")]),
+        ("postgresql://u@h/db?port=1&target_session_attrs=primary", [("h", "1")]),
+        ("postgresql://u@/db?host=h:1&target_session_attrs=primary", [("h", "1")]),
         ("sqlite:///a,b.db", []),
     ],
 )
@@ -73,6 +75,7 @@ def test_a_url_is_shown_as_people_write_it() -> None:
         ),
         ("mysql://a/db?target_session_attrs=fast", "target_session_attrs=fast in the database URL: must be one of any"),
         ("postgresql://u@/db?host=a,b,c&port=1,2", "as many ports as addresses"),
+        ("postgresql://u@h/db?port=x&target_session_attrs=any", "must have one port"),
         ("sqlite://a,b/db", "its URL takes no addresses"),
         ("jdbc:mysql:loadbalance://a,b/db", "write it without jdbc:"),
         ("jdbc:postgresql://a/db?user=u", "write it without jdbc:"),

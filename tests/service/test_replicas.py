@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import URL, create_engine, make_url, text
 
 from queue_db import ConfigurationError, QueueDB
 from queue_db.aio import AsyncQueueDB
@@ -71,6 +72,20 @@ def test_one_is_read_on_an_event_loop(open_db: Open, url: str, name: str) -> Non
             return db._db.core.replicas.words
 
     assert on_the_loop(words()) == "not read: it does not replicate"
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+def test_one_that_is_silent_is_left_on_an_event_loop(open_db: Open, url: str, name: str) -> None:
+    open_db().queue(name).enqueue("welcome")
+    asynchronous = make_url(for_asyncio(url))
+    limit = {"timeout" if asynchronous.get_backend_name() == "postgresql" else "connect_timeout": "1"}
+
+    async def available(replica: URL) -> int:
+        async with AsyncQueueDB(asynchronous, replicas=replica) as db:
+            return (await asyncio.wait_for(db.queue(name).stats(), PATIENCE)).available
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert on_the_loop(available(asynchronous.set(host="127.0.0.1", port=silent.getsockname()[1], query=limit))) == 1
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
