@@ -29,6 +29,10 @@ _T = TypeVar("_T")
 #: duration of what failed: an attempt to connect may take as long as its timeout.
 _LATE, _AWAY, _TIMES = 2.0, 30.0, 20
 
+_ONE = {"target_session_attrs": "any"}
+#: A late one is left for the next.
+_SEVERAL = {"target_session_attrs": "prefer-standby", "nodes": "all"}
+
 
 class Replicas:
     """Answers reads from a replica that is at most ``max_lag`` seconds behind. Without one, the caller reads the primary.
@@ -42,10 +46,10 @@ class Replicas:
         parsed = parse_url(url, asynchronous=primary.asynchronous)
         if not primary.dialect.served or type(dialect_for(parsed.get_backend_name())) is not type(primary.dialect):
             raise ConfigurationError(f"{masked(parsed)} cannot be a replica of {primary.url}")
-        wish = "prefer-standby" if addresses.several(parsed) else "any" if parsed.host else None
-        if wish and "target_session_attrs" not in parsed.query:
-            # Also for one address: then a connection to a silent server has a time limit with every driver.
-            parsed = parse_url(parsed.update_query_dict({"target_session_attrs": wish}), asynchronous=primary.asynchronous)
+        # Also for one address: a connection to a silent server then has a time limit with every driver.
+        options = _SEVERAL if addresses.several(parsed) else _ONE if parsed.host else {}
+        if missing := {name: value for name, value in options.items() if name not in parsed.query}:
+            parsed = parse_url(parsed.update_query_dict(missing), asynchronous=primary.asynchronous)
         self.url, self.max_lag = masked(parsed), max_lag
         #: Seconds that the replica of the last read was behind; inf: it does not answer or replicate; nan: unknown.
         self.lag = math.nan
