@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -165,3 +166,22 @@ def test_of_equal_unique_keys_on_three_nodes_one_wins(nodes: list[QueueDB], name
         assert sorted(type(one).__name__ for one in found) == ["DuplicateJobError", "DuplicateJobError", "int"], found
         (won,) = [one for one in found if isinstance(one, int)]
         assert {one.existing_id for one in found if isinstance(one, DuplicateJobError)} == {won}
+
+
+@pytest.mark.parametrize("cluster", ["galera"], indirect=True)
+def test_of_two_completions_on_two_nodes_one_is_lost(open_nodes: Callable[..., list[QueueDB]], urls: list[str], name: str) -> None:
+    here = open_nodes()[0].queue(name)
+    with QueueDB(urls[1], clock=lambda: round((time.time() + 4) * 1e6)) as other:
+        there = other.queue(name)  # where leases have ended
+
+        def take_over() -> list[int]:
+            jobs = there.claim(4, lease=60)
+            return [job.id for job, verdict in zip(jobs, there.complete_many(jobs), strict=True) if verdict]
+
+        for _ in range(300):
+            here.enqueue_many([("mail", number) for number in range(4)])
+            held = here.claim(4, lease=2)
+            verdicts, taken = at_once(lambda: here.complete_many(held), take_over)  # noqa: B023 - it is called at once
+            assert not isinstance(verdicts, Exception)
+            assert not isinstance(taken, Exception)
+            assert not {job.id for job, verdict in zip(held, verdicts, strict=True) if verdict} & {*taken}
