@@ -19,9 +19,9 @@ from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
 
-# Error numbers of COMMIT (1180) and of statements (1030) whose messages contain the error number of the storage engine, or say that
-# the transaction exceeds a limit of Galera (wsrep_max_ws_rows) and was rolled back.
-_NUMBERED = frozenset({1180, 1030})
+# Error numbers of COMMIT (1180), ROLLBACK (1181) and statements (1030) whose messages contain the error number of the storage
+# engine, or say that the transaction exceeds a limit of Galera (wsrep_max_ws_rows) and was rolled back.
+_NUMBERED = frozenset({1180, 1181, 1030})
 _NUMBER = re.compile(r"\d+|exceeded")
 
 # Driver → options of connections that this driver lacks.
@@ -64,7 +64,8 @@ ERRORS = ErrorCodes(
     # with a suffix (_NUMBERED): a conflict with a transaction of another node, in a cluster with several writers. COMMIT fails, or
     # the transaction is rolled back with its savepoints. The other numbers: a connection that was lost or refused.
     transient=_READ_ONLY
-    | {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031", "3101", "1180-149", "1030-153"},
+    | {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031"}
+    | {"3101", "1180-149", "1030-153", "1181-153"},
     read_only=_READ_ONLY,
     in_doubt=_IN_DOUBT,
     # The disk, a tablespace or a table is full. The codes with a suffix come from a storage engine (_NUMBERED).
@@ -77,6 +78,7 @@ ERRORS = ErrorCodes(
         "3101": Fault.SERIALIZATION,
         "1180-149": Fault.SERIALIZATION,
         "1030-153": Fault.SERIALIZATION,
+        "1181-153": Fault.SERIALIZATION,
         "1205": Fault.LOCK_TIMEOUT,
         "3572": Fault.LOCK_TIMEOUT,
     },

@@ -11,6 +11,8 @@ from queue_db import QueueDB, TransientStorageError
 from tests.clusters.conftest import catch_up
 from tests.servers.proxy import Proxy
 
+pytestmark = pytest.mark.parametrize("cluster", ["galera"], indirect=True, scope="session")
+
 IDLE = 15
 
 
