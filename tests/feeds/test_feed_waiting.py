@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
-from queue_db.feeds import waiting
+from queue_db.feeds import cursor, waiting
 from queue_db.feeds.notifications import notifications_of
 from queue_db.notifications.wakeup import Wakeup
 from tests.feeds.conftest import ORDERINGS
@@ -151,12 +151,12 @@ def test_a_reader_that_cannot_listen_looks(
     monkeypatch.setattr(type(db.store.dialect), "notifies", False)
     name, seen = make_feed(ordering), []
     first_look = threading.Event()
-    read = db.feed(name).read
-    monkeypatch.setattr(db.feed(name), "read", lambda *args, **kwargs: (read(*args, **kwargs), first_look.set())[0])
+    read = cursor.read_page
+    monkeypatch.setattr(cursor, "read_page", lambda *args: (read(*args), first_look.set())[0])
 
     def follow() -> None:
-        with db.feed(name).cursor("reader") as cursor:
-            seen.append(next(cursor.follow()).payload)
+        with db.feed(name).cursor("reader") as opened:
+            seen.append(next(opened.follow()).payload)
 
     reader = threading.Thread(target=follow)
     reader.start()
