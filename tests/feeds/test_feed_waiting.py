@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import QueueDB
+from queue_db.dialects import dialect_for
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import cursor, waiting
 from queue_db.feeds.notifications import notifications_of
@@ -33,7 +34,7 @@ def until_it_waits(kind: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], N
 
     def watched(self: Wakeup, seconds: float) -> Any:
         calls[0] += 1
-        if kind != "postgresql" or calls[0] > 1:  # there the first one begins to listen
+        if not dialect_for(kind).notifies or calls[0] > 1:  # otherwise the first one begins to listen
             waits.set()
         return wait(self, seconds)
 
