@@ -17,7 +17,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from queue_db import QueueDB
 from queue_db.aio import AsyncQueueDB
-from queue_db.dialects import listening
+from queue_db.dialects import dialect_for, listening
 from queue_db.dialects.listening import AsyncpgListener
 from queue_db.errors import ConfigurationError, TransientStorageError
 from queue_db.feeds import waiting
@@ -49,10 +49,10 @@ class Waits:
 def waits(kind: str, monkeypatch: pytest.MonkeyPatch) -> Waits:
     """Readers look at a feed again in a few hours, unless they are woken before."""
     monkeypatch.setattr(waiting, "Pause", UntilWoken)
-    seen, arrived, notifies = Waits(), LoopWakeup.arrived, kind == "postgresql"
+    seen, arrived = Waits(), LoopWakeup.arrived
 
     async def watched(self: LoopWakeup, seconds: float) -> Any:
-        if self.listens or not notifies:
+        if self.listens or not dialect_for(kind).notifies:
             await seen.begun()
         return await arrived(self, seconds)
 
