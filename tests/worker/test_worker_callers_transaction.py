@@ -227,7 +227,7 @@ def test_a_transaction_that_does_not_end_is_left_to_the_lease(queue, log, differ
         wait_for(lambda: events)
         assert events == [EventType.LOST]
         log.wait("after a rollback the job comes back when its lease ends")
-        assert counted(queue) == (0, 0, {})
+        assert counted(queue)[1:] == (0, {})  # the heartbeat may have extended the lease before, which counts as applied
         opened.pop()(commit=False)
         if not stop:
             wait_for(lambda: len(events) == 2)
