@@ -119,7 +119,9 @@ class Results:
         if isinstance(done.outcome, BaseException) and job.settled_by in {None, "fail"}:
             # The failure of a last attempt is logged with the job's death, but this job has not died. An error of a lost lease is
             # no failure if the lease is lost; it may be of another job.
-            late = event is not EventType.LOST if isinstance(done.outcome, LeaseLostError) else is_last(job)
+            late = (
+                event is not EventType.LOST if isinstance(done.outcome, LeaseLostError) else is_last(job, done.spec, done.outcome)
+            )
             if late:
                 log_failure(job, done.outcome, None, done.seconds)
         if event is EventType.LOST and verdict is not None:

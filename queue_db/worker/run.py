@@ -176,7 +176,7 @@ class Run:
         """
         deadline = math.inf
         ending = False
-        pause = min(_COMMANDS, self.execution.timeouts_every())
+        pause = min(_COMMANDS, self.execution.timeouts_every)
         while not (ending and self.idle):
             self._look_after()
             # No command announces the last report, so this thread looks for it.

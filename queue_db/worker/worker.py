@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -18,10 +19,11 @@ from queue_db.codecs import Schema
 from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.leased_job import LeasedJob
 from queue_db.slices import slots
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook, Summary
-from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
+from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, RetryPolicy, Wrapper, check_kind, check_runs
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.run import Run
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from queue_db.processes.main import JobSnapshot
 
 _Handler = TypeVar("_Handler", bound=Handler)
+_ListHandler = TypeVar("_ListHandler", bound=Callable[[list[LeasedJob[Any]]], Any])
 _ProcessHandler = TypeVar("_ProcessHandler", bound="Callable[[JobSnapshot], Any]")
 _Wrapper = TypeVar("_Wrapper", bound=Wrapper)
 
@@ -143,8 +146,10 @@ class Worker:
         self,
         kind: str | None,
         *,
+        many: None = ...,
         max_attempts: int | None = ...,
         backoff: Backoff | None = ...,
+        retry: RetryPolicy | None = ...,
         timeout: float | None = ...,
         schema: Any = ...,
         result_ttl: float | None = ...,
@@ -156,20 +161,41 @@ class Worker:
         self,
         kind: str | None,
         *,
+        many: None = ...,
         max_attempts: int | None = ...,
         backoff: Backoff | None = ...,
+        retry: RetryPolicy | None = ...,
         timeout: float | None = ...,
         schema: Any = ...,
         result_ttl: float | None = ...,
         executor: Literal["process"],
     ) -> Callable[[_ProcessHandler], _ProcessHandler]: ...
 
+    @overload
     def handles(
         self,
         kind: str | None,
         *,
+        many: int,
+        linger: float = ...,
+        max_attempts: int | None = ...,
+        backoff: Backoff | None = ...,
+        retry: RetryPolicy | None = ...,
+        timeout: float | None = ...,
+        schema: Any = ...,
+        result_ttl: float | None = ...,
+        executor: Literal["thread"] = ...,
+    ) -> Callable[[_ListHandler], _ListHandler]: ...
+
+    def handles(
+        self,
+        kind: str | None,
+        *,
+        many: int | None = None,
+        linger: float = 0.0,
         max_attempts: int | None = None,
         backoff: Backoff | None = None,
+        retry: RetryPolicy | None = None,
         timeout: float | None = None,
         schema: Any = None,
         result_ttl: float | None = None,
@@ -180,34 +206,36 @@ class Worker:
         The handler gets the job. Its return value completes the job and is the job's result, unless the value is a Snooze, Retry,
         Cancel or Dead. An exception fails the attempt. An ``async def`` runs on the worker's event loop.
 
+        :param many: the handler gets a list of at most so many jobs, and returns nothing, one outcome for all, a list with one for
+            each, or a mapping from jobs to outcomes. An exception fails all; their next attempts are in shorter lists.
+        :param linger: seconds for which a list that is not full waits for more jobs.
         :param max_attempts: after this many attempts the job is dead; default: the job's own ``max_attempts``.
         :param backoff: attempt number → seconds until the next attempt, as in ``queue_db.backoff``.
+        :param retry: class of exception → backoff, seconds, or ``give_up``; the most specific class of an exception counts.
         :param timeout: seconds after which the attempt fails. A coroutine is cancelled. A thread goes on, with ``job.lost`` set,
             and keeps its slot until it returns. A process is stopped.
         :param schema: the schema of the payload: a pydantic model, a msgspec Struct, a dataclass, or a function. ``job.payload`` is
-            then the object that the schema makes. A payload that does not fit is refused when it is enqueued through the same
-            database object. A claimed job with such a payload goes to the dead table.
+            then what the schema makes. A payload that does not fit is refused when it is enqueued through the same database object;
+            a claimed job with such a payload is dead.
         :param result_ttl: seconds for which a completed job is kept, with its payload and the return value (``db.finished``,
             ``db.wait``); 0: it is not kept; default: the worker's ``result_ttl``.
         :param executor: ``thread``; or ``process``, for handlers that keep a core busy: the function is called in another process,
             which imports it by its name. The function gets a :class:`JobSnapshot`, and its return value is pickled.
-        :raises ArgumentError: the kind has a handler already, another process cannot find the function, or a value is outside its
-            allowed range.
+        :raises ArgumentError: the kind has a handler, no process can find the function, or a value is outside its allowed range.
         """
-        if callable(kind):
-            raise ArgumentError(
-                f"handles({getattr(kind, '__name__', kind)}): the decorator takes the kind of job: "
-                "@worker.handles('welcome'), or @worker.handles(None) for every kind"
-            )
+        given = {name: value for name, value in locals().items() if name != "self"}
+        check_kind(kind)
+        return partial(self._add_handler, given)
 
-        def add(function: Any) -> Any:
-            model = None if schema is None else Schema(schema)
-            self.handlers.add(kind, HandlerSpec(function, max_attempts, backoff, timeout, model, result_ttl), executor)
-            if model is not None and kind is not None:
-                self.db.schemas[kind] = model
-            return function
-
-        return add
+    def _add_handler(self, given: Mapping[str, Any], function: Any) -> Any:
+        """Add the handler ``function`` with the options that :meth:`handles` got."""
+        options = dict(given)
+        kind, executor, schema = (options.pop(name) for name in ("kind", "executor", "schema"))
+        model = None if schema is None else Schema(schema)
+        self.handlers.add(kind, HandlerSpec(function, schema=model, **options), executor)
+        if model is not None and kind is not None:
+            self.db.schemas[kind] = model
+        return function
 
     def on(self, hook: Hook) -> Hook:
         """Call ``hook`` with each :class:`~queue_db.worker.events.JobEvent`; usable as a decorator."""
@@ -221,8 +249,9 @@ class Worker:
     def around(self, wrapper: _Wrapper) -> _Wrapper:
         """Call ``wrapper(job, call)`` in place of each handler of its type; usable as a decorator.
 
-        It returns ``call(job)`` or another outcome. A plain function wraps only handlers that are plain functions. An
-        ``async def``, which awaits ``call(job)``, wraps only coroutines. The first wrapper is the outermost.
+        It returns ``call(job)`` or another outcome. Around a handler of many jobs ``job`` is their list. A plain function wraps
+        only handlers that are plain functions. An ``async def``, which awaits ``call(job)``, wraps only coroutines. The first
+        wrapper is the outermost.
         """
         if not callable(wrapper):
             raise ArgumentError(f"wrapper={wrapper!r}: must be a function of a job and of the function to call with it")
@@ -323,6 +352,7 @@ class Worker:
         :raises ConfigurationError: the worker has no handlers, or a cursor of ``feeds`` is not a shared one.
         """
         self.handlers.require(self.options.names)
+        self.handlers.require_room(self.options.names, self.options.slots)
         self.db.ready()
         if self.options.feeds:
             slots("feeds").prepare(self)

@@ -109,7 +109,7 @@ class SpanWork:
             return False
         job.ran = done.seconds
         if isinstance(outcome, BaseException):
-            late = is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the message is settled
+            late = is_last(job, handling, outcome) or isinstance(outcome, LeaseLostError)  # logged when the message is settled
             if job.settled_by is not None or not late:
                 log_failure(job, outcome, job.settled_by, done.seconds)
         return True
