@@ -29,6 +29,7 @@ from queue_db.store import settle as settle_sql
 from queue_db.store.settle import Change, Sight
 from queue_db.verbs.running import LOOK
 from queue_db.worker.handlers import HandlerSpec
+from queue_db.worker.interruptions import Interrupted, interrupt
 from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import Activity, about
 from queue_db.worker.options import Options
@@ -60,7 +61,7 @@ def is_last(job: LeasedJob, spec: HandlerSpec | None = None, outcome: object = N
 
     :param spec: the handler; it may give up after ``outcome``.
     """
-    return job.attempts >= job.max_attempts or (spec is not None and spec.gives_up(job.attempts, outcome))
+    return job.attempts >= job.max_attempts or (spec is not None and spec.gives_up(outcome))
 
 
 class Unknown(NamedTuple):
@@ -365,6 +366,8 @@ def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
     match outcome:
         case LeaseLost():
             name = "lost"
+        case Interrupted():
+            name, detail = "interrupt", outcome.most
         case Unknown():
             name, detail = "defer", (f"parked: {outcome.error}", outcome.grace)
         case Snooze() | Retry() if (wrong := _wrong_seconds(outcome)) is not None:
@@ -419,6 +422,7 @@ def _verb(queue: Queue, name: str, detail: Any) -> Verb:
         "lost": lambda results: [Verdict.LOST for _ in results],
         "snooze": lambda results: queue.snooze_many(_jobs(results), detail),
         "defer": lambda results: queue.retry_unknown_kinds(_jobs(results), detail[0], grace=detail[1]),
+        "interrupt": lambda results: interrupt(queue, _jobs(results), detail),
         "cancel": lambda results: queue.cancel_many(_jobs(results)),
         "bury": lambda results: queue.bury_many(_jobs(results), [reason_of(done.outcome) for done in results], reason=detail),
         "fail": lambda results: _fail(queue, results),

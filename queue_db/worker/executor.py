@@ -20,6 +20,7 @@ from queue_db.slices import load
 from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
 from queue_db.worker.events import EventType, log_failure
 from queue_db.worker.handlers import Handler, HandlerSpec, Stoppable, timeout_error
+from queue_db.worker.interruptions import MAYBE_INTERRUPTED, STOP_FOLLOWS, Interrupted, may_be
 from queue_db.worker.leases import LeaseCheck
 from queue_db.worker.lists import Calls, Lists, of_one
 from queue_db.worker.logs import about, current
@@ -60,6 +61,10 @@ class Loop:
     def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
         """Run a coroutine on the loop, and wait in the calling thread for its result. :meth:`cancel` cancels the coroutine."""
         return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
+
+    def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine on the loop, and wait for its end in the calling thread."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
         """Cancel the running coroutines and end the loop."""
@@ -121,6 +126,7 @@ class Execution:
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
         self._wrapping = threading.Lock()
+        self._stopping = run.stopping
         self._stopped = False
         self._processes: ProcessPool | None = None  # made for the first handler that needs it
         self._threads: Threads | None = None
@@ -141,7 +147,7 @@ class Execution:
         if not all(spec.asynchronous for spec in specs):
             options = worker.options
             self._threads = Threads(options.slots, self._call, options.names, urgency_of(options))
-        if any(spec.asynchronous for spec in specs):
+        if any(spec.asynchronous for spec in specs) or worker.ends.need_loop:
             self._loop = Loop(self._await, worker.options.names)
 
     def begin(self, assignments: Sequence[Assignment], *, alone: bool = False) -> None:
@@ -188,6 +194,12 @@ class Execution:
         if processes is not None:
             processes.close()
         return jobs
+
+    def call_hook(self, hook: Callable[[], object]) -> None:
+        """Call a hook of the start or of the end: a function here, a coroutine on the event loop of the handlers."""
+        returned = hook()
+        if self._loop is not None and isinstance(returned, Coroutine):
+            self._loop.run(returned)
 
     def close(self) -> None:
         """End the threads and the event loop."""
@@ -284,7 +296,7 @@ class Execution:
                 function = None
                 if spec.apart is not None:
                     if self._processes is None:
-                        self._processes = load("processes.pool", "ProcessPool")()
+                        self._processes = load("processes.pool", "ProcessPool")(self._worker.options.max_memory)
                         if self._stopped:  # a hook or a schema has held this thread up
                             self._processes.close()
                     function = partial(self._processes.call, spec)
@@ -309,6 +321,8 @@ class Execution:
         job.ran = seconds
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
+        elif isinstance(outcome, MAYBE_INTERRUPTED):
+            outcome = self._as_interrupted(outcome, job)
         pending: PendingJob = object()
         self._pending[pending] = None
         if self._in_flight.remove(job):
@@ -325,10 +339,25 @@ class Execution:
         else:
             self._pending.pop(pending, None)
             self._in_flight.returned(job)
-            if seconds is not None and job.settled_by in {None, "fail", "release"}:  # otherwise the handler has settled its job
+            if seconds is not None and job.settled_by in {
+                None,
+                "fail",
+                "release",
+                "interrupt",
+            }:  # otherwise the handler has settled its job
                 message = "%r: the handler ended after its job was abandoned; the result does not count"
                 log.warning(message, job, extra=about(job, seconds=seconds))
         self._slot_freed(seconds)
+
+    def _as_interrupted(self, outcome: object, job: LeasedJob) -> object:
+        """The outcome as an interruption, if the stop of the worker may be its cause."""
+        if self._at_most_once or job.settled or job not in self._in_flight or not may_be(outcome):
+            return outcome
+        # A service manager sends the signal to all processes: this program may have ended before the worker knows.
+        if not self._stopping.wait(0.0 if isinstance(outcome, asyncio.CancelledError) else STOP_FOLLOWS):
+            return outcome
+        log.info("%r was interrupted by the stop of the worker", job, extra=about(job, EventType.RELEASED))
+        return Interrupted(outcome, self._worker.options.max_interruptions)
 
     def returned(self, job: LeasedJob) -> None:
         """Free the slot of an abandoned job whose handler will not be called."""

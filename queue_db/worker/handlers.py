@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from queue_db import arguments
-from queue_db.backoff import Backoff, checked, constant
+from queue_db.backoff import Backoff, checked, constant, give_up
 from queue_db.codecs import Schema
 from queue_db.errors import ArgumentError, ConfigurationError, PayloadError, UnknownKindError
 from queue_db.leased_job import LeasedJob
@@ -92,13 +91,9 @@ class HandlerSpec:
                     return backoff if callable(backoff) else constant(backoff)
         return self.backoff
 
-    def gives_up(self, attempt: int, outcome: object) -> bool:
-        """Whether there is no other attempt after this exception, whatever attempts are left."""
-        backoff = self.backoff_after(outcome)
-        try:
-            return backoff is not None and backoff(attempt) == math.inf
-        except Exception:  # noqa: BLE001 - logged where the wait is asked for
-            return False
+    def gives_up(self, outcome: object) -> bool:
+        """Whether ``give_up`` follows this outcome: there is no other attempt."""
+        return self.backoff_after(outcome) is give_up
 
     def read(self, job: LeasedJob) -> None:
         """Replace ``job.payload`` by the object that the schema makes of it.
@@ -204,7 +199,7 @@ def check_kind(kind: object) -> None:
         )
 
 
-def check_runs(what: str, function: Handler | Wrapper) -> None:
+def check_runs(what: str, function: Callable[..., Any]) -> None:
     """Check that the code of a function runs when the function is called or awaited.
 
     :raises ArgumentError: the function is a class or a generator function.
