@@ -52,7 +52,7 @@ class Interrupted(NamedTuple):
 MAYBE_INTERRUPTED = (asyncio.CancelledError, Killed, HandlerProcessError)
 
 #: Seconds after the death of a program in which the signal that stops the worker must come, if it was for both.
-STOP_FOLLOWS = 0.5
+STOP_FOLLOWS = 2.0
 
 
 def may_be(outcome: object) -> bool:

@@ -7,10 +7,14 @@ import threading
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from queue_db import ArgumentError, Cancel, ConfigurationError, Dead, LeasedJob, Retry, Snooze, State
 from queue_db.backoff import constant
 from queue_db.errors import HandlerResultError, JobNotFoundError
+from queue_db.instrumentation import opentelemetry
 from queue_db.model import DeathReason
 from queue_db.testing import drain
 from queue_db.worker import Worker
@@ -330,3 +334,23 @@ def test_what_a_list_cannot_be_is_refused(queue):
     worker.handles("index", many=5)(lambda jobs: None)
     with pytest.raises(ConfigurationError, match="concurrency=5"):
         worker.run(until_empty=True)
+
+
+@SQLITE
+def test_a_list_is_one_span_with_a_link_for_each_job(queue):
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    worker = Worker(queue.db, queue.name, schedules=False)
+    try:
+        opentelemetry.instrument(worker, provider)
+        worker.handles("index", many=2)(lambda jobs: [None, Dead("no")])
+        for number in range(2):
+            with provider.get_tracer("test").start_as_current_span(f"enqueue {number}"):
+                queue.enqueue("index", number)
+        worker.run(until_empty=True)
+    finally:
+        queue.db.header_provider = None
+    *enqueued, executed = exporter.get_finished_spans()
+    assert executed.name == "process index"
+    assert executed.attributes["messaging.batch.message_count"] == 2
+    assert [link.context.span_id for link in executed.links] == [span.context.span_id for span in enqueued]
