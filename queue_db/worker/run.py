@@ -131,6 +131,9 @@ class Run:
 
     def _begin_handlers(self, started: Callable[[], None] | None) -> None:
         """Start the threads of the handlers, and call the hooks of the start."""
+        if started is not None and not self.worker.ends.start:
+            started()  # if it raises, no thread was started
+            started = None
         self.execution.start()
         try:
             for hook in self.worker.ends.start:
@@ -292,6 +295,7 @@ class Run:
         """Release the jobs that are still in flight, report the last results, end the threads."""
         self._fetching.join(_CLAIM)
         self.left.set()
+        self._release_unstarted()  # with a grace time of 0 there was no time for that
         for release in self._releases:
             release.join(_CLAIM)
         for other in self.others:

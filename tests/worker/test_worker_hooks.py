@@ -70,6 +70,14 @@ def test_coroutines_are_called_on_the_loop_of_the_handlers(queue, handler):
     assert len(set(map(id, loops))) == 1
 
 
+def run(worker, how, called):
+    if how == "with":
+        with worker:
+            called.append("block")
+    else:
+        worker.run(until_empty=True)
+
+
 @pytest.mark.parametrize("how", ["run", "with", "coroutine"])
 @SQLITE
 def test_an_exception_at_the_start_ends_the_run_and_no_job_is_claimed(queue, how):
@@ -88,11 +96,7 @@ def test_an_exception_at_the_start_ends_the_run_and_no_job_is_claimed(queue, how
     job_id = queue.enqueue("work")
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match="no pool"):
-        if how == "with":
-            with worker:
-                called.append("block")
-        else:
-            worker.run(until_empty=True)
+        run(worker, how, called)
     assert called == []
     assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.AVAILABLE, 0)
     assert not worker.running

@@ -174,7 +174,14 @@ def test_a_handlers_process_that_is_killed_otherwise_has_failed(queue, running, 
             os.kill(meeting.visitor().pid, signal.SIGKILL)
             thread.join(PATIENCE)
         job = queue.get(job_id)
-        assert (job.attempts, job.last_error) == (1, f"{HandlerProcessError.__name__}: the process of this handler died: killed by SIGKILL")
+        assert (job.attempts, job.last_error) == (
+            1,
+            f"{HandlerProcessError.__name__}: the process of this handler died: killed by SIGKILL",
+        )
+
+
+def program(script):
+    return Program(f"sh -c '{script}'", environment={"PATH": os.defpath})
 
 
 @pytest.mark.parametrize("status", ["kill -TERM $$", "exit 143", "exit 130"])
@@ -182,9 +189,8 @@ def test_a_program_that_the_signal_of_the_stop_has_ended_says_so(status):
     class Job:
         payload_text, queue, id, kind, fence, attempts = "null", "q", 1, "work", "1:1", 1
 
-    outcome = Program(status, environment={"PATH": os.defpath}, shell=True)(Job())
-    assert isinstance(outcome, Killed)
-    assert not isinstance(Program("exit 75", environment={"PATH": os.defpath}, shell=True)(Job()), Killed)
+    assert isinstance(program(status)(Job()), Killed)
+    assert not isinstance(program("exit 75")(Job()), Killed)
 
 
 # --- real processes ---------------------------------------------------------------------------------------------------
@@ -302,8 +308,7 @@ def test_a_program_that_got_the_signal_of_its_worker_was_interrupted(queue, url,
 def test_a_program_that_was_killed_while_nobody_stops_the_worker_has_failed(queue, running, monkeypatch):
     monkeypatch.setattr("queue_db.worker.executor.STOP_FOLLOWS", 0.0)
     worker = Worker(queue.db, queue.name, concurrency=1, schedules=False)
-    program = Program("kill -TERM $$", environment={"PATH": os.defpath}, shell=True)
-    worker.handles("work", backoff=lambda attempt: HOURS)(program)
+    worker.handles("work", backoff=lambda attempt: HOURS)(program("kill -TERM $$"))
     job_id = queue.enqueue("work")
     worker.run(until_empty=True)
     assert (queue.get(job_id).attempts, queue.get(job_id).last_error) == (1, "killed by SIGTERM")
