@@ -113,7 +113,7 @@ class Dispatch:
             begins = self._wait_until_alone(waiting) and self._count(job)
             spec = waiting.pop(job)
             if begins:
-                self._execution.begin([(job, spec)], alone=True)
+                self._execution.begin([(job, spec)])
             else:
                 self._drop(job)
         if suspects:

@@ -150,13 +150,10 @@ class Execution:
         if any(spec.asynchronous for spec in specs) or worker.ends.need_loop:
             self._loop = Loop(self._await, worker.options.names)
 
-    def begin(self, assignments: Sequence[Assignment], *, alone: bool = False) -> None:
-        """Call the handlers of these jobs as soon as slots are free.
-
-        :param alone: the jobs are not put into lists with others.
-        """
+    def begin(self, assignments: Sequence[Assignment]) -> None:
+        """Call the handlers of these jobs as soon as slots are free."""
         if self._lists is not None:
-            assignments = self._lists.join(assignments, alone=alone)
+            assignments = self._lists.join(assignments)
         functions = assignments
         if self._loop is not None:
             functions = [assignment for assignment in assignments if not assignment[1].asynchronous]

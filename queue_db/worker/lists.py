@@ -80,18 +80,15 @@ class Lists:
 
     # --- the fetcher, and the end of the run --------------------------------------------------------------------------
 
-    def join(self, assignments: Iterable[Assignment], *, alone: bool = False) -> list[Assignment]:
-        """Put the jobs of handlers of many jobs into lists; return the first jobs of new lists, and the jobs of other handlers.
-
-        :param alone: the jobs go into lists of their own.
-        """
+    def join(self, assignments: Iterable[Assignment]) -> list[Assignment]:
+        """Put the jobs of handlers of many jobs into lists; return the first jobs of new lists, and the jobs of other handlers."""
         begin: list[Assignment] = []
         with self._lock:
             for job, spec in assignments:
                 if spec.many is None:
                     begin.append((job, spec))
                     continue
-                most = 1 if alone else most_together(job, spec)
+                most = most_together(job, spec)
                 jobs = self._open.get((spec, most))
                 if jobs is None:
                     jobs = self._open[spec, most] = JobList(spec, most)
