@@ -1,11 +1,14 @@
 """Backoff: how many seconds a job waits after a failed attempt. A backoff is a function of the attempt's number, from 1.
 
+A handler's backoff that returns ``math.inf`` gives up: the job is dead, whatever attempts are left.
+
 The functions here make backoffs: ``handles("welcome", backoff=exponential(base=15, max=3600))``.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -39,6 +42,11 @@ def checked(what: str, function: object) -> Backoff:
     except ValueError:
         pass  # a function in C without a signature
     return function
+
+
+def give_up(attempt: int) -> float:
+    """Give up: the job is dead after this attempt, as in ``retry={ValueError: give_up}``."""
+    return math.inf
 
 
 def constant(seconds: float) -> Backoff:

@@ -303,6 +303,9 @@ class HandlerProcessError(QueueDBError):
 
     code = "handler_process"
 
+    #: Whether a signal ended the process.
+    killed = False
+
 
 class HandlerResultError(QueueDBError):
     """A handler returned what cannot be the outcome of a job: its work has not run or not ended, or the result cannot be kept."""

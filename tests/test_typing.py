@@ -23,10 +23,13 @@ ERROR = re.compile(r"program\.py:(\d+): error: .*\[([a-z-]+)\]$")
 PROGRAM = """
 from typing import Any, assert_type
 from dataclasses import dataclass
+from collections.abc import Sequence
 from queue_db import LeasedJob, Queue, QueueDB, State
+from queue_db.backoff import constant, give_up
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.model import OnDuplicate
 from queue_db.worker import JobSnapshot, Worker
+from queue_db.worker.events import JobEvent
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
@@ -93,6 +96,31 @@ def handlers(worker: Worker) -> None:
     def apart(job: JobSnapshot) -> None: ...
 
     worker.handles("misspelt", executor="proces")  # E: call-overload
+
+    @worker.handles("list", many=10, linger=0.2, schema=Welcome, retry={ValueError: give_up, OSError: 5, TimeoutError: constant(1)})
+    def many(jobs: list[LeasedJob[Welcome]]) -> list[None]:
+        assert_type(jobs[0].payload.user, int)
+        return [None for job in jobs]
+
+    @worker.handles("list", many=10)
+    async def awaited_many(jobs: Sequence[LeasedJob]) -> None: ...
+
+    @worker.handles("list", many=10)  # E: type-var
+    def one(job: LeasedJob) -> None: ...
+
+    worker.handles("list", many=10, executor="process")  # E: call-overload
+    worker.handles("list", linger=1.0)  # E: call-overload
+    worker.handles("policy", retry={"ValueError": give_up})  # E: dict-item
+    worker.on("faild")  # E: call-overload
+
+    @worker.on("failed", "dead")
+    def noted(event: JobEvent) -> None: ...
+
+    @worker.on_start
+    async def begins() -> None: ...
+
+    @worker.on_stop  # E: type-var
+    def ends(worker: Worker) -> None: ...
 
     @worker.handles("any")
     def anything(job: LeasedJob) -> None:

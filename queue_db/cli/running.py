@@ -72,6 +72,8 @@ def _run_supervised(worker: Worker, supervisor: SupervisorLink, *, until_empty: 
     name = worker.db.worker if worker.db.worker == process_name() else ""
     supervisor.watch(supervisor_died)
     summary = worker.run(until_empty=until_empty, started=lambda: supervisor.report_started(name))
-    if not summary.stuck:  # otherwise the supervisor starts a replacement
+    if summary.recycled:
+        supervisor.report_recycled()
+    elif not summary.stuck:  # otherwise the supervisor starts a replacement
         supervisor.report_ended()
     return summary

@@ -31,7 +31,8 @@ MEANINGS = {
     USAGE: "wrong usage or configuration: an invalid argument or URL, a missing driver or table; nothing was changed",
     DATABASE: "database error: the server does not answer, or refuses the login or a statement",
     BUG: "a bug in queue-db; the traceback is on standard error, please report it",
-    STUCK: "`work --exit-when-stuck`: handlers that do not return occupy their slots; start the worker again",
+    STUCK: "start the worker again: `work --exit-when-stuck`: handlers that do not return occupy their slots; `--max-jobs`, "
+    "`--max-memory`: so much is used up",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 

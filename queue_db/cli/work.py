@@ -95,7 +95,8 @@ def work(
             if configured.options.feeds:
                 named["feeds"] = dict(configured.options.feeds)
             output.record(named | asdict(ended))
-        ended = statuses.INTERRUPTED if ended.signal == signal.SIGINT else statuses.STUCK if ended.stuck else statuses.OK
+        again = ended.stuck or ended.recycled
+        ended = statuses.INTERRUPTED if ended.signal == signal.SIGINT else statuses.STUCK if again else statuses.OK
     if ended:
         raise typer.Exit(ended)
 

@@ -181,6 +181,35 @@ class WorkerOptions:
             "slots until the supervisor (--processes, systemd, a container runtime) starts a new process.",
         ),
     ] = None
+    max_jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            rich_help_panel=_WORKER,
+            help="Exit with status 75 after N jobs, against leaks of memory: the supervisor (--processes, systemd, a container "
+            "runtime) starts a new process.",
+        ),
+    ] = None
+    max_memory: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MB",
+            rich_help_panel=_WORKER,
+            help="The same when the process has more than MB megabytes of resident memory. Processes of executor='process' are "
+            "replaced one by one.",
+        ),
+    ] = None
+    max_interruptions: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            show_default="5",
+            rich_help_panel=_WORKER,
+            help="The first N attempts of a job that the stop of a worker interrupts do not count.",
+        ),
+    ] = None
 
     feed: Annotated[
         list[str] | None,

@@ -32,23 +32,28 @@ def trace_enqueues(db: QueueDB) -> None:
 
 
 def instrument(worker: Worker, provider: trace.TracerProvider | None = None) -> None:
-    """Create a span for each execution, and send its context with the jobs that its handler enqueues by ``worker.db``."""
+    """Create a span for each execution, and send its context with the jobs that its handler enqueues by ``worker.db``.
+
+    The execution of a list of jobs is one span, linked to where each of them was enqueued.
+    """
     tracer = trace.get_tracer(_NAME, tracer_provider=provider)
     trace_enqueues(worker.db)
 
-    def span(job: LeasedJob) -> Any:
-        enqueued = trace.get_current_span(propagate.extract({key: str(value) for key, value in job.headers.items()}))
-        context = enqueued.get_span_context()
+    def span(of: LeasedJob | list[LeasedJob]) -> Any:
+        jobs = of if isinstance(of, list) else [of]
+        first = jobs[0]
         attributes: dict[str, str | int] = {
             "messaging.system": _NAME,
             "messaging.operation.type": "process",
-            "messaging.destination.name": job.queue,
-            "messaging.message.id": str(job.id),
-            "queue_db.kind": job.kind,
-            "queue_db.attempt": job.attempts,
+            "messaging.destination.name": first.queue,
+            "queue_db.kind": first.kind,
         }
-        links = [Link(context)] if context.is_valid else []
-        return tracer.start_as_current_span(f"process {job.kind}", kind=SpanKind.CONSUMER, attributes=attributes, links=links)
+        if isinstance(of, list):
+            attributes["messaging.batch.message_count"] = len(jobs)
+        else:
+            attributes |= {"messaging.message.id": str(first.id), "queue_db.attempt": first.attempts}
+        links = [Link(context) for context in map(_enqueued, jobs) if context.is_valid]
+        return tracer.start_as_current_span(f"process {first.kind}", kind=SpanKind.CONSUMER, attributes=attributes, links=links)
 
     @worker.around
     def around(job: LeasedJob, call: Any) -> Any:
@@ -59,6 +64,11 @@ def instrument(worker: Worker, provider: trace.TracerProvider | None = None) -> 
     async def around_coroutine(job: LeasedJob, call: Any) -> Any:
         with span(job) as current:
             return _noted(current, await call(job))
+
+
+def _enqueued(job: LeasedJob) -> trace.SpanContext:
+    """The context in which the job was enqueued."""
+    return trace.get_current_span(propagate.extract({key: str(value) for key, value in job.headers.items()})).get_span_context()
 
 
 def _noted(span: trace.Span, outcome: Any) -> Any:

@@ -27,7 +27,9 @@ from queue_db.processes.children import PROCESS_NUMBER, TERMINATE, PipedProcess
 from queue_db.processes.main import Answer, Call, JobSnapshot, Logged, Raised, Returned
 from queue_db.worker.completer import LostResult
 from queue_db.worker.handlers import HandlerSpec, timeout_error
+from queue_db.worker.interruptions import is_stopped
 from queue_db.worker.logs import about
+from queue_db.worker.resident import resident
 
 log = logging.getLogger("queue_db.worker")
 
@@ -57,9 +59,13 @@ class _ExitedBefore(Exception):  # noqa: N818 - not an error of the handler
 
 
 class ProcessPool:
-    """The processes of one run of a worker: at most as many as there are calls at once."""
+    """The processes of one run of a worker: at most as many as there are calls at once.
 
-    def __init__(self) -> None:
+    :param max_memory: a process with more resident memory, in megabytes, is replaced after its call; None: none is.
+    """
+
+    def __init__(self, max_memory: float | None = None) -> None:
+        self._max_memory = max_memory
         self._idle: list[_HandlerProcess] = []
         self._busy: dict[LeasedJob, _HandlerProcess] = {}
         self._closed = False
@@ -125,6 +131,9 @@ class ProcessPool:
         return process
 
     def _put_back(self, job: LeasedJob, process: _HandlerProcess) -> None:
+        if self._max_memory is not None and (resident(process.pid) or 0.0) > self._max_memory:
+            log.info("replacing process %d for handlers: it has more than %g MB", process.pid, self._max_memory)
+            process.discarded = True
         with self._lock:
             del self._busy[job]
             if not (self._closed or process.discarded or process.killed.is_set()):
@@ -163,7 +172,9 @@ class _HandlerProcess(PipedProcess):
                 self.kill()
                 if self._has_answered and not begun:
                     raise _ExitedBefore from None
-                raise HandlerProcessError(f"the process of this handler died: {self.exit_text}") from None
+                error = HandlerProcessError(f"the process of this handler died: {self.exit_text}")
+                error.killed = is_stopped(self.poll())
+                raise error from None
             if isinstance(answer, Returned | Raised):
                 self._has_answered = True
                 return answer

@@ -18,6 +18,7 @@ from queue_db.errors import ArgumentError, ConfigurationError, asking
 from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Outcome, Retry
 from queue_db.processes.children import ChildProcess
+from queue_db.worker.interruptions import Killed, is_stopped
 
 #: The exit status of sysexits.h for wrong data: no other attempt can succeed.
 EX_DATAERR = 65
@@ -127,6 +128,8 @@ class Program:
         status = process.poll()
         if status == 0:
             return None
+        if is_stopped(status):
+            return Killed(reason)
         return Dead(reason) if status == EX_DATAERR else Retry(reason)
 
     def _copy(self, process: ChildProcess, tail: bytearray) -> None:

@@ -40,9 +40,11 @@ _STOP_AGAIN = 1.0
 
 _FORWARDED = (*STOPS, "SIGTSTP", "SIGCONT", "SIGUSR1")
 
-# What a process reports: that it is about to claim, under this name; and that it has ended with no job in hand.
+# What a process reports: that it is about to claim, under this name; that it has ended with no job in hand; and that it has ended
+# in good order to be replaced.
 _STARTED = b"started "
 _ENDED = b"ended"
+_RECYCLED = b"recycled"
 
 
 class SupervisorLink(ParentPipe):
@@ -59,6 +61,10 @@ class SupervisorLink(ParentPipe):
         """The process ends and has no job in hand."""
         self.send(_ENDED)
 
+    def report_recycled(self) -> None:
+        """The process ends and has no job in hand, and another one shall take its place."""
+        self.send(_RECYCLED)
+
     def watch(self, died: Callable[[], None]) -> None:
         """Call ``died`` from another thread when the supervisor is dead."""
         self.listen(lambda message: None, died)
@@ -72,6 +78,7 @@ class _WorkerProcess(PipedProcess):
         self.started_at = time.monotonic()
         self.claimed = False
         self.ended = False
+        self.recycled = False
         self.worker = ""
         #: When a stop signal was last sent; infinite: one was sent after the start, and no more is.
         self.stopped_at = -math.inf
@@ -94,6 +101,8 @@ class _WorkerProcess(PipedProcess):
         for message in self.received():
             if message == _ENDED:
                 self.ended = True
+            elif message == _RECYCLED:
+                self.recycled = True
             elif message.startswith(_STARTED):
                 self.claimed, self.worker = True, message.removeprefix(_STARTED).decode()
 
@@ -122,8 +131,8 @@ class Supervisor:
 
     SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT and SIGUSR1 are forwarded, by default. A process that dies after its first claim is
     replaced, whatever its exit status, and ``return_jobs`` is called with its worker name. A process that has reported its end is
-    not replaced. If a process exits before its first claim and no process has ever claimed, all are stopped. When the supervisor
-    dies, the processes stop as after SIGTERM.
+    not replaced; one that ends to be replaced is replaced at once. If a process exits before its first claim and no process has
+    ever claimed, all are stopped. When the supervisor dies, the processes stop as after SIGTERM.
 
     :param environment: the environment of the processes.
     :param return_jobs: returns the jobs that the worker of this name had in hand.
@@ -210,6 +219,10 @@ class Supervisor:
                 process.stop_again()
             return
         process.pipe.close()
+        if process.recycled and status >= 0 and self._stopping is None:
+            log.info("process %d (pid %d) has ended to be replaced", slot.number, process.pid)
+            slot.restart_at = time.monotonic()
+            return
         if (process.ended and status >= 0) or (status == 0 and not process.claimed):
             slot.exit_status = status
             return

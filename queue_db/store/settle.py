@@ -89,6 +89,7 @@ def requeue(
     errors: Mapping[int, str] | None = None,
     limits: Mapping[int, int] | None = None,
     unknown_since: Mapping[int, int] | None = None,
+    headers: Mapping[int, str] | None = None,
     attempted: bool,
 ) -> set[int]:
     """Return jobs to the queue, due ``delays[id]`` microseconds from now.
@@ -96,10 +97,11 @@ def requeue(
     :param errors: the new ``last_error`` of each job, by id.
     :param limits: the new ``max_attempts`` of each job, by id.
     :param unknown_since: the time since which no worker has had a handler for the job, by id; None: a worker has a handler.
+    :param headers: the new headers of each job, by id.
     :param attempted: False: the claim does not count as an attempt (snooze, release).
     """
     freed: set[int] = set()
-    own = {"delay": delays, "unknown_since": unknown_since, "max_attempts": limits, "error": errors}
+    own = {"delay": delays, "unknown_since": unknown_since, "max_attempts": limits, "error": errors, "headers": headers}
     for part in _parts(tx, pairs, *own.values()):
         ids = [job_id for job_id, _ in part]
         value, values = {"unknown_since": "NULL"}, tx.time()
@@ -114,6 +116,8 @@ def requeue(
             assignments += f", max_attempts = {value['max_attempts']}"
         if errors:
             assignments += f", last_error = {value['error']}"
+        if headers:
+            assignments += f", headers = {value['headers']}"
         freed |= tx.dialect.change(tx, tx.tables.jobs, part, assignments, values)
     return freed
 

@@ -25,6 +25,7 @@ from queue_db.worker import Worker
 from queue_db.worker.completer import JobResult, Unknown, settle
 from queue_db.worker.executor import within_timeout
 from queue_db.worker.handlers import Handler, HandlerSpec, timeout_error
+from queue_db.worker.lists import of_one
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
@@ -156,7 +157,8 @@ def _call(worker: Worker, job: LeasedJob) -> tuple[HandlerSpec | None, Any, Deat
         return None, Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND, error
     try:
         spec.read(job)
-        return spec, _returned(spec, spec.wrapped(worker.wrappers), job), None, None
+        function = spec.wrapped(worker.wrappers)
+        return spec, _returned(spec, function if spec.many is None else of_one(spec, function), job), None, None
     except Exception as error:  # noqa: BLE001 - it is the job's
         if error is job.misfit:
             return spec, Dead(f"parked: {error}"), DeathReason.PAYLOAD, error

@@ -112,6 +112,24 @@ def _release(tx: Transaction, pairs: Pairs, queue: str) -> set[int]:
     return done
 
 
+def _interrupt(tx: Transaction, pairs: Pairs, headers: Mapping[int, str], queue: str) -> set[int]:
+    """Make the jobs due now. The attempts of jobs without new headers count."""
+    done: set[int] = set()
+    free = [pair for pair in pairs if pair[0] in headers]
+    counted = [pair for pair in pairs if pair[0] not in headers]
+    if free:
+        done |= settle.requeue(tx, free, delays=_now(free), headers=_of(headers, free), attempted=False)
+    if counted:
+        done |= settle.requeue(tx, counted, delays=_now(counted), attempted=True)
+    if done:
+        tx.wake(queue)
+    return done
+
+
+def _now(pairs: Pairs) -> dict[int, int]:
+    return dict.fromkeys(dict(pairs), 0)
+
+
 def _extend(tx: Transaction, pairs: Pairs, lease: Kept) -> set[int]:
     ends = settle.extend(tx, pairs, lease.number)
     lease.ends |= ends
@@ -158,6 +176,9 @@ SNOOZE = Verb(Run("snooze"), _free, Change.FREED)
 
 #: The jobs are due again now. The attempt is not counted.
 RELEASE = Verb(Run("release"), _release, Change.FREED)
+
+#: The end of a worker has interrupted the attempts: the jobs are due again now.
+INTERRUPT = Verb(Run("interrupt"), _interrupt, Change.FREED)
 
 #: The jobs leave the queue.
 CANCEL = Verb(Run("cancel"), settle.delete, Change.GONE, Departure.CANCELLED)

@@ -8,6 +8,7 @@ has the figures.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from queue_db.store import settle as settle_sql
 from queue_db.store.settle import Change, Sight
 from queue_db.verbs.running import LOOK
 from queue_db.worker.handlers import HandlerSpec
+from queue_db.worker.interruptions import Interrupted, interrupt
 from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import Activity, about
 from queue_db.worker.options import Options
@@ -54,9 +56,12 @@ LOOK_AGAIN = 0.1
 _PROVED_FOR = 60.0
 
 
-def is_last(job: LeasedJob) -> bool:
-    """Whether this attempt is the last one. Callers do not log its failure, because the death of the job is logged."""
-    return job.attempts >= job.max_attempts
+def is_last(job: LeasedJob, spec: HandlerSpec | None = None, outcome: object = None) -> bool:
+    """Whether this attempt is the last one. Callers do not log its failure, because the death of the job is logged.
+
+    :param spec: the handler; it may give up after ``outcome``.
+    """
+    return job.attempts >= job.max_attempts or (spec is not None and spec.gives_up(outcome))
 
 
 class Unknown(NamedTuple):
@@ -361,6 +366,8 @@ def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
     match outcome:
         case LeaseLost():
             name = "lost"
+        case Interrupted():
+            name, detail = "interrupt", outcome.most
         case Unknown():
             name, detail = "defer", (f"parked: {outcome.error}", outcome.grace)
         case Snooze() | Retry() if (wrong := _wrong_seconds(outcome)) is not None:
@@ -415,12 +422,20 @@ def _verb(queue: Queue, name: str, detail: Any) -> Verb:
         "lost": lambda results: [Verdict.LOST for _ in results],
         "snooze": lambda results: queue.snooze_many(_jobs(results), detail),
         "defer": lambda results: queue.retry_unknown_kinds(_jobs(results), detail[0], grace=detail[1]),
+        "interrupt": lambda results: interrupt(queue, _jobs(results), detail),
         "cancel": lambda results: queue.cancel_many(_jobs(results)),
         "bury": lambda results: queue.bury_many(_jobs(results), [reason_of(done.outcome) for done in results], reason=detail),
-        "fail": lambda results: queue.fail_many(
-            _jobs(results), [reason_of(done.outcome) for done in results], retry_in=[retry_in(done) for done in results]
-        ),
+        "fail": lambda results: _fail(queue, results),
     }[name]
+
+
+def _fail(queue: Queue, results: Sequence[JobResult]) -> list[Verdict]:
+    waits = [retry_in(done) for done in results]
+    last: list[bool] | None = None
+    if math.inf in waits:  # a handler gives up
+        last = [wait == math.inf or is_last(done.job) for done, wait in zip(results, waits, strict=True)]
+        waits = [None if wait == math.inf else wait for wait in waits]
+    return queue.fail_many(_jobs(results), [reason_of(done.outcome) for done in results], retry_in=waits, last=last)
 
 
 def _jobs(results: Sequence[JobResult]) -> list[LeasedJob]:
@@ -437,14 +452,16 @@ def _stored_results(results: Sequence[JobResult]) -> list[StoredResult | None] |
 
 
 def retry_in(done: JobResult) -> float | None:
-    """Seconds until the next attempt; None: the default backoff decides."""
+    """Seconds until the next attempt; None: the default backoff decides; infinite: there is none, since the handler gives up."""
     if isinstance(done.outcome, Retry) and done.outcome.seconds is not None:
         return done.outcome.seconds
-    if done.spec is None or done.spec.backoff is None:
+    backoff = None if done.spec is None else done.spec.backoff_after(done.outcome)
+    if backoff is None:
         return None
     try:
-        seconds = done.spec.backoff(done.job.attempts)
-        arguments.seconds("backoff", seconds)
+        seconds = backoff(done.job.attempts)
+        if seconds != math.inf:
+            arguments.seconds("backoff", seconds)
     except Exception:
         message = "the backoff of %r failed for attempt %d: the default is used"
         log.exception(message, done.job, done.job.attempts, extra=about(done.job, "failed", done.seconds))

@@ -19,9 +19,9 @@ from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Dead
 from queue_db.store import history
 from queue_db.worker.completer import unknown_kind
-from queue_db.worker.executor import Assignment
 from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import about
+from queue_db.worker.threads import Assignment
 
 if TYPE_CHECKING:
     from queue_db.worker.handlers import HandlerSpec

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal
 
 from queue_db import arguments
 from queue_db.errors import LeaseLostError, StorageError, text_of
@@ -16,6 +17,7 @@ from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.worker.completer import JobResult, LeaseLost, LostResult, Unknown, is_last, log_open, prove, reason_of
+from queue_db.worker.interruptions import Interrupted, interrupt
 from queue_db.worker.logs import about
 
 if TYPE_CHECKING:
@@ -32,9 +34,13 @@ class EventType(StrEnum):
     FAILED = "failed"  #: the attempt failed, and there will be another one
     SNOOZED = "snoozed"  #: the handler snoozed the job, or its kind has no handler
     CANCELLED = "cancelled"  #: the handler cancelled the job
-    RELEASED = "released"  #: the handler or the stop of the worker returned the job to its queue; the attempt does not count
+    RELEASED = "released"  #: the handler or the stop of the worker returned the job to its queue
     DEAD = "dead"  #: the job is dead; ``reason`` has the cause
     LOST = "lost"  #: the lease was lost, or the result could not be reported: another worker gets the job
+
+
+EventName = Literal["started", "completed", "failed", "snoozed", "cancelled", "released", "dead", "lost"]
+"""The value of an :class:`EventType`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,40 @@ class JobEvent:
 Hook = Callable[[JobEvent], None]
 """Called with each event, in the worker's threads: it must return soon. What it raises is logged and changes nothing."""
 
+EndHook = Callable[[], Any]
+"""Called when a worker starts or stops: a plain function, or an ``async def``, which runs on the event loop of the handlers."""
+
+
+class EndHooks:
+    """What is called at the two ends of each run of a worker."""
+
+    def __init__(self) -> None:
+        self.start: list[EndHook] = []
+        self.stop: list[EndHook] = []
+
+    @property
+    def need_loop(self) -> bool:
+        """Whether one of them is an ``async def``."""
+        return any(map(arguments.asynchronous, [*self.start, *self.stop]))
+
+
+def only(types: Sequence[str], hook: Hook) -> Hook:
+    """A hook that calls ``hook`` with the events of these types.
+
+    :raises ArgumentError: there is no such type.
+    """
+    wanted = set()
+    for one in types:
+        if one not in set(EventType):
+            raise arguments.wrong("event", one, f": must be one of {', '.join(EventType)}")
+        wanted.add(EventType(one))
+
+    @wraps(hook)
+    def filtered(event: JobEvent) -> None:
+        return hook(event) if event.type in wanted else None
+
+    return filtered
+
 
 @dataclass(slots=True)
 class Summary:
@@ -70,6 +110,13 @@ class Summary:
     lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
     signal: int | None = None  #: number of the signal that stopped the worker
     stuck: int = 0  #: slots of handlers that had not returned when ``exit_when_stuck`` stopped the worker
+    recycled: bool = False  #: ``max_jobs`` or ``max_memory`` ended the run
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The outcomes with the numbers of their jobs."""
+        others = ("signal", "stuck", "recycled")
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
 
 
 # With at_most_once: the outcome of a claimed job that did not run before the worker stopped.
@@ -82,6 +129,7 @@ _BY_VERB = {
     "snooze": EventType.SNOOZED,
     "defer": EventType.SNOOZED,
     "release": EventType.RELEASED,
+    "interrupt": EventType.RELEASED,
     "cancel": EventType.CANCELLED,
 }
 
@@ -96,6 +144,7 @@ class Results:
         self._claimant = run
         # The results of jobs that are not settled yet. If such a job dies, the hooks get its result.
         self._ended: dict[LeasedJob, JobResult] = {}
+        self._most_interruptions = run.worker.options.max_interruptions
 
     def started(self, job: LeasedJob) -> None:
         """Tell the hooks that the handler of a job is about to be called."""
@@ -119,7 +168,9 @@ class Results:
         if isinstance(done.outcome, BaseException) and job.settled_by in {None, "fail"}:
             # The failure of a last attempt is logged with the job's death, but this job has not died. An error of a lost lease is
             # no failure if the lease is lost; it may be of another job.
-            late = event is not EventType.LOST if isinstance(done.outcome, LeaseLostError) else is_last(job)
+            late = (
+                event is not EventType.LOST if isinstance(done.outcome, LeaseLostError) else is_last(job, done.spec, done.outcome)
+            )
             if late:
                 log_failure(job, done.outcome, None, done.seconds)
         if event is EventType.LOST and verdict is not None:
@@ -162,8 +213,11 @@ class Results:
             self._worker.db.deaths.record([Death(done.job, reason, error, reason_of(done.outcome))], kept=False)
         self.settled(done, Verdict.APPLIED)
 
-    def release(self, jobs: list[LeasedJob]) -> None:
-        """Return unfinished jobs to their queues. With ``at_most_once`` these jobs are lost."""
+    def release(self, jobs: list[LeasedJob], *, interrupted: bool = False) -> None:
+        """Return unfinished jobs to their queues. With ``at_most_once`` these jobs are lost.
+
+        :param interrupted: their handlers have begun: such an attempt does not count, up to a number for each job.
+        """
         if self._worker.options.at_most_once:
             for job in jobs:
                 self.ended_at_most_once(JobResult(job, None, _NOT_RUN, reason=DeathReason.EXHAUSTED))
@@ -177,7 +231,8 @@ class Results:
                 with suppress(StorageError):  # told below
                     prove(source, mine)
                 leased = [job for job in mine if not job.settled]
-                verdicts = dict(zip(leased, source.release_many(leased), strict=True))
+                done = interrupt(source, leased, self._most_interruptions) if interrupted else source.release_many(leased)
+                verdicts = dict(zip(leased, done, strict=True))
                 with suppress(StorageError):
                     prove(source, [job for job in leased if not verdicts[job]])  # settled while the release waited for its lock
             except StorageError as error:
@@ -242,6 +297,8 @@ def _shown(done: JobResult) -> object:
     match done.outcome:
         case Unknown(error):
             return error
+        case Interrupted(cause):
+            return cause
         case LeaseLost() | LostResult():
             return None
     return done.outcome

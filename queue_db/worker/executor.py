@@ -9,23 +9,22 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from heapq import heappop, heappush
-from itertools import count
-from operator import attrgetter, itemgetter
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from queue_db.errors import LeaseLostError
-from queue_db.leased_job import LeasedJob, row_of
+from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
 from queue_db.slices import load
 from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
 from queue_db.worker.events import EventType, log_failure
 from queue_db.worker.handlers import Handler, HandlerSpec, Stoppable, timeout_error
+from queue_db.worker.interruptions import MAYBE_INTERRUPTED, STOP_FOLLOWS, Interrupted, may_be
 from queue_db.worker.leases import LeaseCheck
+from queue_db.worker.lists import Calls, Lists, of_one
 from queue_db.worker.logs import about, current
-from queue_db.worker.options import Options
+from queue_db.worker.threads import Assignment, Threads, urgency_of
 
 if TYPE_CHECKING:
     from queue_db.processes.pool import ProcessPool
@@ -35,98 +34,6 @@ log = logging.getLogger("queue_db.worker")
 
 # Seconds: the longest pause between two checks of the timeouts of functions.
 _CHECK_TIMEOUTS = 0.5
-
-Assignment = tuple[LeasedJob, HandlerSpec]
-
-Urgency = Callable[[LeasedJob], tuple[int, int] | int]
-"""A sort key: the job with the lowest key begins first."""
-
-
-# The sort key by priority. It is computed for each job, and attrgetter is faster than a function in Python.
-_PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
-
-
-def urgency_of(options: Options) -> Urgency:
-    """The sort key of waiting jobs: queue and priority. With weights it is constant: jobs begin in the order of their claims."""
-    if options.weights is not None:
-        return lambda job: 0
-    if len(options.limits) == 1:
-        return _PRIORITY
-    ranks = {queue: rank for rank, queue in enumerate(options.limits)}
-    return lambda job: (ranks[job.queue], row_of(job).priority)
-
-
-class Threads:
-    """Calls functions, each on one of ``number`` threads.
-
-    A thread that begins a job wakes one more thread if jobs wait. Functions that return at once run mostly on one thread: it takes
-    the next job before the other thread is awake. Functions that wait for something run in parallel.
-
-    The threads are daemons: a handler that does not return must not keep the process from ending.
-
-    :param urgency: the sort key of waiting jobs; jobs with equal keys begin in the order in which they came.
-    """
-
-    def __init__(self, number: int, work: Callable[[LeasedJob, HandlerSpec], None], name: str, urgency: Urgency) -> None:
-        self._work = work
-        self._urgency = urgency
-        self._heap: list[tuple[tuple[int, int] | int, int, Assignment]] = []
-        self._numbers = count()
-        # True wakes a thread that has no job, None ends it.
-        self._wakes: SimpleQueue[bool | None] = SimpleQueue()
-        # Whether a thread is being woken: _wakes contains a True, or a thread has just taken it. One True at a time is enough.
-        self._waking = False
-        self._lock = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"queue_db handler {index + 1} of {name}", daemon=True)
-            for index in range(number)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def begin(self, assignments: Sequence[Assignment]) -> None:
-        """Call the handlers of these jobs as soon as threads are free."""
-        with self._lock:
-            for assignment in assignments:
-                heappush(self._heap, (self._urgency(assignment[0]), next(self._numbers), assignment))
-            if not self._waking and self._heap:
-                self._wake()
-
-    def unstarted(self) -> list[LeasedJob]:
-        """Remove and return the jobs that no thread has begun."""
-        with self._lock:
-            jobs = [assignment[0] for _, _, assignment in sorted(self._heap, key=itemgetter(0, 1))]
-            self._heap.clear()
-        return jobs
-
-    def close(self) -> None:
-        """Let the threads end when they are free."""
-        for _ in self._threads:
-            self._wakes.put(None)
-
-    def _run(self) -> None:
-        while self._wakes.get():
-            with self._lock:
-                self._waking = False
-            # A job that is added after this check wakes a thread, perhaps this one.
-            while self._heap and (assignment := self._next()) is not None:
-                self._work(*assignment)
-
-    def _next(self) -> Assignment | None:
-        """Take the job that begins now, and wake another thread if more jobs wait; None: no job waits."""
-        with self._lock:
-            heap = self._heap
-            if not heap:
-                return None
-            assignment = heappop(heap)[2]
-            if heap and not self._waking:
-                self._wake()
-            return assignment
-
-    def _wake(self) -> None:
-        """Wake a thread for the jobs that wait. The caller holds the lock and has checked that no thread is being woken."""
-        self._waking = True
-        self._wakes.put(True)
 
 
 class Loop:
@@ -154,6 +61,10 @@ class Loop:
     def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
         """Run a coroutine on the loop, and wait in the calling thread for its result. :meth:`cancel` cancels the coroutine."""
         return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
+
+    def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine on the loop, and wait for its end in the calling thread."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
         """Cancel the running coroutines and end the loop."""
@@ -215,10 +126,12 @@ class Execution:
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
         self._wrapping = threading.Lock()
+        self._stopping = run.stopping
         self._stopped = False
         self._processes: ProcessPool | None = None  # made for the first handler that needs it
         self._threads: Threads | None = None
         self._loop: Loop | None = None
+        self._lists: Lists | None = None  # of the handlers of many jobs
 
     # --- called by the thread in Worker.run() and by the fetcher ------------------------------------------------------
 
@@ -228,14 +141,19 @@ class Execution:
         specs = worker.handlers.all()
         if self._at_most_once:
             self._reporting = self._start_thread("reports", self._report_in_turn)
+        if any(spec.many is not None for spec in specs):
+            calls = Calls(self._in_flight, self.lease_check, self._begun, self._ended, self.returned, within_timeout)
+            self._lists = Lists(calls)
         if not all(spec.asynchronous for spec in specs):
             options = worker.options
             self._threads = Threads(options.slots, self._call, options.names, urgency_of(options))
-        if any(spec.asynchronous for spec in specs):
+        if any(spec.asynchronous for spec in specs) or worker.ends.need_loop:
             self._loop = Loop(self._await, worker.options.names)
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""
+        if self._lists is not None:
+            assignments = self._lists.join(assignments)
         functions = assignments
         if self._loop is not None:
             functions = [assignment for assignment in assignments if not assignment[1].asynchronous]
@@ -245,8 +163,10 @@ class Execution:
             self._threads.begin(functions)
 
     def unstarted(self) -> list[LeasedJob]:
-        """Return the jobs that wait for slots. They are no longer in flight."""
-        return [] if self._threads is None else [job for job in self._threads.unstarted() if self._in_flight.remove(job)]
+        """Return the jobs that wait for slots, or in lists. They are no longer in flight."""
+        waiting = [*self._threads.unstarted()] if self._threads is not None else []
+        waiting += self._lists.unstarted() if self._lists is not None else []
+        return [job for job in waiting if self._in_flight.remove(job)]
 
     def stop(self, longest: float) -> list[LeasedJob]:
         """Abandon the jobs in flight, and stop the handlers that can be stopped; return the jobs.
@@ -272,6 +192,12 @@ class Execution:
             processes.close()
         return jobs
 
+    def call_hook(self, hook: Callable[[], object]) -> None:
+        """Call a hook of the start or of the end: a function here, a coroutine on the event loop of the handlers."""
+        returned = hook()
+        if self._loop is not None and isinstance(returned, Coroutine):
+            self._loop.run(returned)
+
     def close(self) -> None:
         """End the threads and the event loop."""
         for executor in (self._threads, self._loop):
@@ -281,6 +207,9 @@ class Execution:
     # --- handlers' threads ------------------------------------------------------------------------------------------
 
     def _call(self, job: LeasedJob, spec: HandlerSpec) -> None:
+        if spec.many is not None and self._lists is not None:
+            self._lists.call(job, spec)
+            return
         outcome: object
         began: float | None = None
         try:
@@ -300,6 +229,9 @@ class Execution:
         self.finish(job, spec, outcome, None if began is None else time.monotonic() - began)
 
     async def _await(self, job: LeasedJob, spec: HandlerSpec) -> None:
+        if spec.many is not None and self._lists is not None:
+            await self._lists.call_on_loop(job, spec)
+            return
         outcome: object
         began: float | None = None
         try:
@@ -314,11 +246,27 @@ class Execution:
             outcome = await within_timeout(spec, self._wrapped_handler(spec), job)
         except BaseException as error:  # noqa: BLE001 - also CancelledError, after the job was abandoned
             outcome = error
-        seconds = None if began is None else time.monotonic() - began  # excludes the wait for other reports
+        self._finish_on_loop(job, spec, outcome, None if began is None else time.monotonic() - began)
+
+    def _finish_on_loop(self, job: LeasedJob, spec: HandlerSpec, outcome: object, seconds: float | None) -> None:
         if self._at_most_once and outcome is not None and job in self._in_flight:
-            self._reports.put(partial(self.finish, job, spec, outcome, seconds))
+            self._reports.put(partial(self.finish, job, spec, outcome, seconds))  # the loop does not wait for other reports
         else:
             self.finish(job, spec, outcome, seconds)
+
+    def _begun(self, jobs: Sequence[LeasedJob], spec: HandlerSpec) -> Handler:
+        """Note that the handler of a list is about to be called with these jobs; return its function."""
+        if spec.watched and spec.timeout is not None:
+            self._deadlines.update(dict.fromkeys(jobs, (time.monotonic() + spec.timeout, spec)))
+        for job in jobs:
+            self._results.started(job)
+        return self._wrapped_handler(spec)
+
+    def _ended(self, job: LeasedJob, spec: HandlerSpec, outcome: object, seconds: float | None) -> None:
+        """Report the outcome of a job of a list."""
+        self._deadlines.pop(job, None)
+        finish = self._finish_on_loop if spec.asynchronous else self.finish
+        finish(job, spec, outcome, seconds)
 
     def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
         """Call a handler; return its outcome, or the exception that it raised. Slots for feeds use this for messages."""
@@ -327,6 +275,8 @@ class Execution:
             if spec.schema is not None:
                 spec.read(job)
             function = self._wrapped.get(spec) or self._wrapped_handler(spec)
+            if spec.many is not None:
+                function = of_one(spec, function)
             if spec.asynchronous and self._loop is not None:
                 return self._loop.call(job, within_timeout(spec, function, job))
             outcome = function(job)
@@ -343,7 +293,7 @@ class Execution:
                 function = None
                 if spec.apart is not None:
                     if self._processes is None:
-                        self._processes = load("processes.pool", "ProcessPool")()
+                        self._processes = load("processes.pool", "ProcessPool")(self._worker.options.max_memory)
                         if self._stopped:  # a hook or a schema has held this thread up
                             self._processes.close()
                     function = partial(self._processes.call, spec)
@@ -368,6 +318,8 @@ class Execution:
         job.ran = seconds
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
+        elif isinstance(outcome, MAYBE_INTERRUPTED):
+            outcome = self._as_interrupted(outcome, job)
         pending: PendingJob = object()
         self._pending[pending] = None
         if self._in_flight.remove(job):
@@ -378,16 +330,31 @@ class Execution:
                 self._results.ended(done)
             self._put(done)
             if isinstance(outcome, BaseException):
-                late = self._is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the job is settled
+                late = self._is_last(job, spec, outcome) or isinstance(outcome, LeaseLostError)  # logged when the job is settled
                 if verb is not None or not late:
                     log_failure(job, outcome, verb, seconds)
         else:
             self._pending.pop(pending, None)
             self._in_flight.returned(job)
-            if seconds is not None and job.settled_by in {None, "fail", "release"}:  # otherwise the handler has settled its job
+            if seconds is not None and job.settled_by in {
+                None,
+                "fail",
+                "release",
+                "interrupt",
+            }:  # otherwise the handler has settled its job
                 message = "%r: the handler ended after its job was abandoned; the result does not count"
                 log.warning(message, job, extra=about(job, seconds=seconds))
         self._slot_freed(seconds)
+
+    def _as_interrupted(self, outcome: object, job: LeasedJob) -> object:
+        """The outcome as an interruption, if the stop of the worker may be its cause."""
+        if self._at_most_once or job.settled or job not in self._in_flight or not may_be(outcome):
+            return outcome
+        # A service manager sends the signal to all processes: this program may have ended before the worker knows.
+        if not self._stopping.wait(0.0 if isinstance(outcome, asyncio.CancelledError) else STOP_FOLLOWS):
+            return outcome
+        log.info("%r was interrupted by the stop of the worker", job, extra=about(job, EventType.RELEASED))
+        return Interrupted(outcome, self._worker.options.max_interruptions)
 
     def returned(self, job: LeasedJob) -> None:
         """Free the slot of an abandoned job whose handler will not be called."""
@@ -398,6 +365,7 @@ class Execution:
         """Abandon a job whose lease is lost. The completer calls the hooks and writes the log, so this returns at once."""
         self._end_early(job, None, LeaseLost())
 
+    @property
     def timeouts_every(self) -> float:
         """Seconds between two checks of timeouts."""
         timeouts = [spec.timeout / 4 for spec in self._worker.handlers.all() if spec.timeout is not None and spec.watched]
@@ -410,7 +378,8 @@ class Execution:
             if now < until or self._deadlines.pop(job, None) is None:
                 continue
             outcome = None if job.settled else EventType.FAILED
-            if self._end_early(job, spec, timeout_error(spec), spec.timeout) and not self._is_last(job):
+            error = timeout_error(spec)
+            if self._end_early(job, spec, error, spec.timeout) and not self._is_last(job, spec, error):
                 message = "%r: no result after %g s; its thread keeps a slot until it returns"
                 log.warning(message, job, spec.timeout, extra=about(job, outcome, spec.timeout))
 
@@ -452,15 +421,16 @@ class Execution:
         finally:
             self._pending.pop(done.pending, None)
 
-    def _is_last(self, job: LeasedJob) -> bool:
-        return self._at_most_once or is_last(job)
+    def _is_last(self, job: LeasedJob, spec: HandlerSpec | None, outcome: object) -> bool:
+        return self._at_most_once or is_last(job, spec, outcome)
 
     def cancel(self, job: LeasedJob) -> None:
         """End the handler of an abandoned job: set ``job.lost``, and cancel its coroutine or stop its process."""
         job.lost.set()
+        called = job if self._lists is None else self._lists.to_cancel(job)
         for executor in (self._loop, self._processes):
-            if executor is not None:
-                executor.cancel(job)
+            if executor is not None and called is not None:
+                executor.cancel(called)
 
 
 async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -48,6 +49,8 @@ class Fetcher:
         db, options = run.worker.db, run.worker.options
         self._db = db
         self._run = run
+        # How many more jobs this run may claim.
+        self._claims_left = options.max_jobs or sys.maxsize
         limits = options.limits
         self._queues = {name: db.queue(name) for name in limits}
         # A coroutine begins as soon as its job is claimed. So with a job that is claimed ahead, too many coroutines would run.
@@ -92,7 +95,7 @@ class Fetcher:
         try:
             while not self._stopping.is_set():
                 try:
-                    if not self._round():
+                    if not (self._round() if self._claims_left > 0 else self._wait_for_the_last()):
                         return
                 except Exception as error:  # noqa: BLE001 - the outage logs it, an unexpected error with its traceback
                     wait = self._retry.next()
@@ -113,6 +116,10 @@ class Fetcher:
         if self._limiter is not None and time.monotonic() >= self._controls_at:
             with suppress(QueueDBError):
                 self._read_controls()
+
+    def recycle(self) -> None:
+        """Claim no more jobs, and end the run when those in hand are done. Any thread may call this."""
+        self._claims_left = 0
 
     def stop(self) -> None:
         """Stop claiming. Any thread may call this."""
@@ -166,6 +173,14 @@ class Fetcher:
             return self._poll_queues(room)
         return True
 
+    def _wait_for_the_last(self) -> bool:
+        """Wait while jobs are in hand after the last claim; then end the run to be started again."""
+        if self._in_flight or self._run.completer:
+            self._wait(min(self._longest, _REFUSED))
+            return True
+        self._run.recycle()
+        return False
+
     def _wait_for_limits(self) -> bool:
         """Wait while all queues with free places are paused or at their limits; False: there is nothing more to do."""
         if self._until_empty and self._run.idle and self._queues.keys() <= self._paused:
@@ -212,7 +227,7 @@ class Fetcher:
         parts = self._order.split(promising, left) if len(promising) > 1 or not self._order.strict else promising
         guarded = refused = False
         for queue, most in parts.items():
-            wanted = min(most, left - won, MAX_CLAIM)
+            wanted = min(most, left - won, MAX_CLAIM, self._claims_left)
             allowed = wanted if self._limiter is None or wanted <= 0 else self._limiter.take(queue, wanted)
             came = 0
             if allowed > 0:
@@ -258,6 +273,7 @@ class Fetcher:
                 self._limiter.give_back(queue, wanted - len(jobs))
         came = len(jobs)
         self._claimed_since += came
+        self._claims_left -= came
         if not jobs or (came < wanted and self._order.strict):
             self._promising.discard(queue)
         if jobs:

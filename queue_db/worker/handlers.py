@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from queue_db import arguments
-from queue_db.backoff import Backoff, checked
+from queue_db.backoff import Backoff, checked, constant, give_up
 from queue_db.codecs import Schema
 from queue_db.errors import ArgumentError, ConfigurationError, PayloadError, UnknownKindError
 from queue_db.leased_job import LeasedJob
 from queue_db.slices import load
 from queue_db.store.schema import KIND_LENGTH
+from queue_db.worker.options import MOST_SLOTS
 
 if TYPE_CHECKING:
     from queue_db.processes.main import Reference
@@ -24,6 +25,9 @@ Executor = Literal["thread", "process"]
 #: The return value completes the job, unless it is Snooze, Retry, Cancel or Dead. An exception fails the attempt.
 Handler = Callable[[LeasedJob], Any]
 """A function of a job; its result is the outcome."""
+
+RetryPolicy = Mapping[type[BaseException], Backoff | float]
+"""Class of exception → backoff, or seconds; of several classes that fit an exception the most specific one counts."""
 
 
 Wrapper = Callable[[LeasedJob, Handler], Any]
@@ -47,6 +51,12 @@ class HandlerSpec:
     max_attempts: int | None = None
     #: Attempt number → seconds until the next attempt; None: the default of the database object.
     backoff: Backoff | None = None
+    #: Class of exception → the backoff after such an exception; None: ``backoff`` is for all.
+    retry: RetryPolicy | None = None
+    #: The function gets a list of at most so many jobs; None: it gets one job.
+    many: int | None = None
+    #: Seconds for which a list that is not full waits for more jobs.
+    linger: float = 0.0
     #: Seconds after which the attempt fails; None: never.
     timeout: float | None = None
     schema: Schema | None = None
@@ -71,6 +81,19 @@ class HandlerSpec:
     def watched(self) -> bool:
         """Whether the worker must check the timeout itself, because the function runs on a thread, which cannot be stopped."""
         return self.timeout is not None and not self.asynchronous and self.apart is None
+
+    def backoff_after(self, outcome: object) -> Backoff | None:
+        """The backoff after what the handler has raised or returned; None: the default of the database object."""
+        if self.retry is not None and isinstance(outcome, BaseException):
+            for kind in type(outcome).__mro__:
+                backoff = self.retry.get(kind)
+                if backoff is not None:
+                    return backoff if callable(backoff) else constant(backoff)
+        return self.backoff
+
+    def gives_up(self, outcome: object) -> bool:
+        """Whether ``give_up`` follows this outcome: there is no other attempt."""
+        return self.backoff_after(outcome) is give_up
 
     def read(self, job: LeasedJob) -> None:
         """Replace ``job.payload`` by the object that the schema makes of it.
@@ -98,7 +121,7 @@ class Handlers:
         :param spec: the values that the application has given; this method checks them.
         :raises ArgumentError: the function cannot be called, the kind has a handler, or a value is outside its allowed range.
         """
-        function, timeout, result_ttl = spec.function, spec.timeout, spec.result_ttl
+        function = spec.function
         if kind is not None:
             arguments.name("kind", kind, KIND_LENGTH)
         of_kind = "other kinds" if kind is None else f"kind {kind!r}"
@@ -106,19 +129,13 @@ class Handlers:
             raise ArgumentError(f"the handler of {of_kind} is {function!r}: must be a function of one job")
         if kind in self.by_kind:
             raise ArgumentError(f"{of_kind} has a handler already")
-        if spec.max_attempts is not None:
-            arguments.whole("max_attempts", spec.max_attempts, 1)
-        if spec.backoff is not None:
-            checked("backoff", spec.backoff)
-        if timeout is not None:
-            timeout = arguments.seconds("timeout", timeout, zero=False) / 1_000_000
-        if result_ttl is not None:
-            result_ttl = arguments.seconds("result_ttl", result_ttl) / 1_000_000
         check_runs(f"the handler of {of_kind}", function)
         asynchronous = arguments.asynchronous(function)
+        if spec.many is not None and executor == "process":
+            raise ArgumentError(f"the handler of {of_kind} has many=: a process gets one job at a time; use executor='thread'")
         apart = _apart(of_kind, function, executor, asynchronous)
-        arguments.takes(f"the handler of {of_kind}", function, "one job")
-        self.by_kind[kind] = replace(spec, timeout=timeout, result_ttl=result_ttl, asynchronous=asynchronous, apart=apart)
+        arguments.takes(f"the handler of {of_kind}", function, "one job" if spec.many is None else "one list of jobs")
+        self.by_kind[kind] = replace(_checked_options(spec), asynchronous=asynchronous, apart=apart)
 
     def of(self, job: LeasedJob) -> HandlerSpec:
         """Find the handler of this job. If the handler has ``max_attempts``, the job gets this number.
@@ -144,6 +161,19 @@ class Handlers:
                 "@worker.handles(None) for jobs of every kind, before it runs"
             )
 
+    def require_room(self, names: str, slots: int) -> None:
+        """Check that the lists of the handlers of many jobs can be filled.
+
+        :param slots: how many jobs the worker runs at once.
+        :raises ConfigurationError: a handler takes more jobs than that.
+        """
+        for kind, spec in self.by_kind.items():
+            if spec.many is not None and spec.many > slots:
+                raise ConfigurationError(
+                    f"the handler of kind {kind!r} has many={spec.many}, but the worker of {names} has {slots} jobs in hand at "
+                    f"once, so its lists would never be full: give the worker concurrency={spec.many}, or the handler fewer jobs"
+                )
+
     def kinds(self) -> list[str]:
         """The kinds that have a handler."""
         return sorted(kind for kind in self.by_kind if kind is not None)
@@ -157,7 +187,19 @@ class Handlers:
         return list(self.by_kind.values())
 
 
-def check_runs(what: str, function: Handler | Wrapper) -> None:
+def check_kind(kind: object) -> None:
+    """Check that ``handles`` got a kind and not the function.
+
+    :raises ArgumentError: the decorator was used without brackets.
+    """
+    if callable(kind):
+        raise ArgumentError(
+            f"handles({getattr(kind, '__name__', kind)}): the decorator takes the kind of job: "
+            "@worker.handles('welcome'), or @worker.handles(None) for every kind"
+        )
+
+
+def check_runs(what: str, function: Callable[..., Any]) -> None:
     """Check that the code of a function runs when the function is called or awaited.
 
     :raises ArgumentError: the function is a class or a generator function.
@@ -168,6 +210,44 @@ def check_runs(what: str, function: Handler | Wrapper) -> None:
         raise ArgumentError(f"{what} is a class: a call makes an object of it; give a function, or an object with __call__")
     if (problem := arguments.not_run(function)) is not None:
         raise ArgumentError(f"{what} {problem}")
+
+
+def _checked_options(spec: HandlerSpec) -> HandlerSpec:
+    """The spec with times in seconds.
+
+    :raises ArgumentError: a value is outside its allowed range.
+    """
+    timeout, result_ttl = spec.timeout, spec.result_ttl
+    if spec.max_attempts is not None:
+        arguments.whole("max_attempts", spec.max_attempts, 1)
+    if spec.backoff is not None:
+        checked("backoff", spec.backoff)
+    if spec.many is not None:
+        arguments.whole("many", spec.many, 1, MOST_SLOTS)
+    elif spec.linger:
+        raise ArgumentError(f"linger={spec.linger!r}: without many= the handler gets one job, which does not wait for others")
+    if timeout is not None:
+        timeout = arguments.seconds("timeout", timeout, zero=False) / 1_000_000
+    if result_ttl is not None:
+        result_ttl = arguments.seconds("result_ttl", result_ttl) / 1_000_000
+    linger = arguments.seconds("linger", spec.linger) / 1_000_000
+    retry = None if spec.retry is None else _policy(spec.retry)
+    return replace(spec, retry=retry, linger=linger, timeout=timeout, result_ttl=result_ttl)
+
+
+def _policy(retry: object) -> dict[type[BaseException], Backoff]:
+    """The backoff of each class of exception; seconds are a constant one."""
+    if not isinstance(retry, Mapping):
+        raise arguments.wrong("retry", retry, ": must be a mapping from classes of exceptions to backoffs, seconds or give_up")
+    policy: dict[type[BaseException], Backoff] = {}
+    for kind, backoff in retry.items():
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise arguments.wrong("retry", kind, ": must be a class of exceptions")
+        what = f"retry[{kind.__name__}]"
+        if not callable(backoff):
+            arguments.seconds(what, backoff)
+        policy[kind] = checked(what, backoff) if callable(backoff) else constant(backoff)
+    return policy
 
 
 def _apart(of_kind: str, function: Handler, executor: str, asynchronous: bool) -> Reference | None:

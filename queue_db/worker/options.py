@@ -12,6 +12,8 @@ from queue_db.slices import slots
 from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import UNKNOWN_GRACE
+from queue_db.worker import resident
+from queue_db.worker.interruptions import INTERRUPTIONS
 
 #: The number of jobs in hand at once if neither ``concurrency`` nor ``queues`` sets a number.
 CONCURRENCY = 10
@@ -44,6 +46,9 @@ class WorkerOptions(TypedDict, total=False):
     unknown: UnknownKinds
     unknown_grace: float
     exit_when_stuck: int | None
+    max_interruptions: int
+    max_jobs: int | None
+    max_memory: float | None
     schedules: bool
     result_ttl: float | None
     dead_for: float | None
@@ -70,6 +75,9 @@ class Options:
     unknown: UnknownKinds = "wait"
     unknown_grace: float = UNKNOWN_GRACE
     exit_when_stuck: int | None = None
+    max_interruptions: int = INTERRUPTIONS
+    max_jobs: int | None = None
+    max_memory: float | None = None
     schedules: bool = True
     result_ttl: float | None = None
     dead_for: float | None = None
@@ -89,6 +97,11 @@ class Options:
                 arguments.seconds(name, seconds, zero=False)
         if self.dead_at_most is not None:
             arguments.whole("dead_at_most", self.dead_at_most, 0)
+        arguments.whole("max_interruptions", self.max_interruptions, 0)
+        if self.max_jobs is not None:
+            arguments.whole("max_jobs", self.max_jobs, 1)
+        if self.max_memory is not None:
+            resident.check(self.max_memory)
         if self.unknown not in UNKNOWN:
             raise arguments.wrong("unknown", self.unknown, f": must be one of {', '.join(UNKNOWN)}")
         if self.mode not in MODES:

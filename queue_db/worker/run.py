@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from queue_db.worker.leases import CHECK_EVERY, WRITE_EVERY, Heartbeat, InFlight
 from queue_db.worker.logs import Activity, described, outages_of
 from queue_db.worker.maintenance import PeriodicTask, PeriodicTasks, logged, maintenance
 from queue_db.worker.registration import Registration, Status
+from queue_db.worker.resident import resident
 from queue_db.worker.signals import Commands, Ended, LogStacks, Quiet, Stop, is_hangup, stacks
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ _REPORTED = 0.005
 #: A handler is stuck if it still runs this many seconds after its job was abandoned. Coroutines and processes are stopped earlier.
 STUCK_AFTER = 5.0
 
-# Seconds between two counts of the stuck handlers.
+# Seconds between two counts of the stuck handlers, and between two looks at the memory of the process.
 _CHECK_STUCK = 1.0
+_CHECK_MEMORY = 1.0
 
 
 class Run:
@@ -76,6 +77,8 @@ class Run:
         self._began = time.monotonic()
         # Why the run ends.
         self._why = "an error"
+        # The option that ends the run to be started again; None: no option does so.
+        self._recycles: str | None = None
         #: Set when nothing more is claimed and no more handlers are called.
         self.stopping = threading.Event()
         #: Set when the end of the run stops waiting for a claim that is under way. Jobs of this claim are then released.
@@ -111,22 +114,46 @@ class Run:
     def start(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
         """Start all threads, the fetcher last.
 
-        :param started: called before any thread starts. So if it raises, no thread is left running.
+        :param started: called after the hooks of the start, before any job is claimed. If it or a hook raises, no thread is left.
         """
         worker = self.worker
         if until_empty:
             self._why = "no job is due"
         text, fields = described(worker)
         log.info("working on %s", text, extra=fields)
-        if started is not None:
-            started()
+        self._begin_handlers(started)
         worker.db.deaths.add(self.results.died)
-        self.execution.start()
         self._reporting = self.thread("completer", self.completer.run)
         self._beats.start()
         self._upkeep = PeriodicTasks(self._tasks(until_empty=until_empty), self._ended, partial(self.thread, "maintenance"))
         self._upkeep.start()
         self._fetching = self.thread("fetcher", self._claim, until_empty)
+
+    def _begin_handlers(self, started: Callable[[], None] | None) -> None:
+        """Start the threads of the handlers, and call the hooks of the start."""
+        if started is not None and not self.worker.ends.start:
+            started()  # if it raises, no thread was started
+            started = None
+        self.execution.start()
+        try:
+            for hook in self.worker.ends.start:
+                self.execution.call_hook(hook)
+            if started is not None:
+                started()
+        except BaseException:
+            self._why = "a hook of its start"
+            self.execution.stop(0.0)
+            self.execution.close()
+            raise
+
+    def _end_handlers(self) -> None:
+        """Call the hooks of the end, and end the threads of the handlers."""
+        for hook in reversed(self.worker.ends.stop):
+            try:
+                self.execution.call_hook(hook)
+            except BaseException:  # the others are called
+                log.exception("the hook %r failed at the end of the worker", hook)
+        self.execution.close()
 
     def _leases(self) -> list[tuple[float, PeriodicTask]]:
         """The tasks of the heartbeat. They have a thread of their own, since maintenance may wait for locks longer than a lease."""
@@ -147,6 +174,8 @@ class Run:
             tasks.append((WRITE_EVERY, self.progress.write))
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
+        if options.max_memory is not None:
+            tasks.append((0.0, self._check_memory))
         for task, run in self._maintenance:
             first = 0.0 if task.at_start else task.every * random.random()
             if task.enqueues and until_empty:
@@ -176,7 +205,7 @@ class Run:
         """
         deadline = math.inf
         ending = False
-        pause = min(_COMMANDS, self.execution.timeouts_every())
+        pause = min(_COMMANDS, self.execution.timeouts_every)
         while not (ending and self.idle):
             self._look_after()
             # No command announces the last report, so this thread looks for it.
@@ -226,7 +255,7 @@ class Run:
             how = f"up to {grace:g} s for running jobs, a second signal releases them at once" if grace else "releasing all jobs"
             log.info("%s: no more claims, %s", name, how)
         else:
-            name = "exit_when_stuck" if self.worker.summary.stuck else "stop()"
+            name = "exit_when_stuck" if self.worker.summary.stuck else self._recycles or "stop()"
         if first:
             self._why = name
         return grace
@@ -248,20 +277,32 @@ class Run:
             self._commands.put(Stop(None))
         return _CHECK_STUCK
 
+    def _check_memory(self) -> float:
+        """A periodic task: end the run when the process has too much memory, but not before its first job."""
+        most, memory = self.worker.options.max_memory, resident()
+        if most is not None and memory is not None and memory > most and self._recycles is None:
+            with self.lock:
+                worked = any(self.worker.summary.counts.values())
+            if worked:
+                log.info("the process has %.0f MB, and max_memory is %g: no more claims", memory, most)
+                self._recycles = "max_memory"
+                self.fetcher.recycle()
+        return _CHECK_MEMORY
+
     # --- end --------------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
         """Release the jobs that are still in flight, report the last results, end the threads."""
         self._fetching.join(_CLAIM)
         self.left.set()
+        self._release_unstarted()  # with a grace time of 0 there was no time for that
         for release in self._releases:
             release.join(_CLAIM)
         for other in self.others:
             other.end()
         jobs = self.execution.stop(_RESULTS)
         if jobs:
-            self.results.release(jobs)
-        self.execution.close()
+            self.results.release(jobs, interrupted=True)
         self.completer.close()
         self._reporting.join(_RESULTS)
         self.fetcher.return_shares()
@@ -275,12 +316,13 @@ class Run:
             self.worker.db.metrics.flush()
         self._registration.deregister()
         self.worker.db.deaths.remove(self.results.died)
+        self._end_handlers()
         self._log_end()
 
     def _log_end(self) -> None:
         worker, ran = self.worker, time.monotonic() - self._began
         with self.lock:
-            counts = {name: number for name, number in asdict(worker.summary).items() if name != "signal"}
+            counts = {**worker.summary.counts, "stuck": worker.summary.stuck}
         text = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
         fields = {"worker": worker.db.worker, "why": self._why, "uptime": round(ran, 3), **counts}
         log.info("stopped working on %s after %.1f s (%s): %s", worker.options.names, ran, self._why, text, extra=fields)
@@ -296,6 +338,12 @@ class Run:
     def drained(self) -> None:
         """Tell the thread in ``Worker.run()`` that the fetcher has ended, or that the last slot is free after a stop."""
         self._commands.put(Ended(self))
+
+    def recycle(self) -> None:
+        """End the run to be started again: no job is in hand any more."""
+        self._recycles = self._recycles or "max_jobs"
+        self.worker.summary.recycled = True
+        self._commands.put(Stop(None))
 
     def _claim(self, until_empty: bool) -> None:
         try:
@@ -317,5 +365,5 @@ class Run:
         worker = self.worker
         state = "stopping" if self.stopping.is_set() else "quiet" if worker.quieted.is_set() else "working"
         with self.lock:
-            counted = {name: number for name, number in asdict(worker.summary).items() if name not in ("signal", "stuck")}
+            counted = worker.summary.counts
         return Status(state, len(self.in_flight) + sum(other.in_hand for other in self.others), counted, self.stuck)

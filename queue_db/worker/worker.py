@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -18,10 +20,12 @@ from queue_db.codecs import Schema
 from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.leased_job import LeasedJob
 from queue_db.slices import slots
 from queue_db.verbs.settle import UNKNOWN_GRACE
-from queue_db.worker.events import Hook, Summary
-from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
+from queue_db.worker.events import EndHook, EndHooks, EventName, Hook, Summary, only
+from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, RetryPolicy, Wrapper, check_kind, check_runs
+from queue_db.worker.interruptions import INTERRUPTIONS
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.run import Run
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
@@ -30,8 +34,11 @@ if TYPE_CHECKING:
     from queue_db.processes.main import JobSnapshot
 
 _Handler = TypeVar("_Handler", bound=Handler)
+_ListHandler = TypeVar("_ListHandler", bound=Callable[[list[LeasedJob[Any]]], Any])
 _ProcessHandler = TypeVar("_ProcessHandler", bound="Callable[[JobSnapshot], Any]")
 _Wrapper = TypeVar("_Wrapper", bound=Wrapper)
+_Hook = TypeVar("_Hook", bound=Hook)
+_EndHook = TypeVar("_EndHook", bound=EndHook)
 
 
 class Worker:
@@ -65,6 +72,10 @@ class Worker:
     :param exit_when_stuck: end the run when this many handlers have not returned after their timeouts or lost leases, because
         they keep their slots. ``queue-db work`` then ends with status 75, so that its supervisor starts it again. At most the
         number of slots; default: never.
+    :param max_interruptions: an attempt that the stop of a worker interrupts does not count, up to this many for each job.
+    :param max_jobs: end the run gracefully when this many jobs were claimed, against leaks: a supervisor starts the next process.
+    :param max_memory: end the run gracefully when the process has more resident memory, megabytes. A process of
+        ``executor="process"`` with more memory is replaced after its call.
     :param schedules: also enqueue the jobs of the database's schedules, for all queues. Each occurrence is enqueued once.
     :param feeds: also handle the messages of these shared cursors: the number of slots by ``feed:cursor``, such as
         ``{"orders:mailers": 4}``. Each slot is a thread that claims a span and calls the handlers of its messages, in their order.
@@ -88,6 +99,9 @@ class Worker:
         unknown: UnknownKinds = "wait",
         unknown_grace: float = UNKNOWN_GRACE,
         exit_when_stuck: int | None = None,
+        max_interruptions: int = INTERRUPTIONS,
+        max_jobs: int | None = None,
+        max_memory: float | None = None,
         schedules: bool = True,
         result_ttl: float | None = None,
         dead_for: float | None = None,
@@ -101,6 +115,7 @@ class Worker:
         self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
         self.handlers = Handlers()
         self.hooks: list[Hook] = []
+        self.ends = EndHooks()
         self.wrappers: list[Wrapper] = []
         self._lock = threading.Lock()
         self._commands: Commands = SimpleQueue()
@@ -133,7 +148,7 @@ class Worker:
         settings: dict[str, Any] = {field.name: getattr(self.options, field.name) for field in fields(self.options) if field.init}
         settings |= options
         other = type(self)(self.db, settings.pop("queues"), **settings)
-        other.handlers, other.hooks, other.wrappers = self.handlers, self.hooks, self.wrappers
+        other.handlers, other.hooks, other.ends, other.wrappers = self.handlers, self.hooks, self.ends, self.wrappers
         return other
 
     # --- handlers ---------------------------------------------------------------------------------------------------
@@ -143,8 +158,10 @@ class Worker:
         self,
         kind: str | None,
         *,
+        many: None = ...,
         max_attempts: int | None = ...,
         backoff: Backoff | None = ...,
+        retry: RetryPolicy | None = ...,
         timeout: float | None = ...,
         schema: Any = ...,
         result_ttl: float | None = ...,
@@ -156,20 +173,41 @@ class Worker:
         self,
         kind: str | None,
         *,
+        many: None = ...,
         max_attempts: int | None = ...,
         backoff: Backoff | None = ...,
+        retry: RetryPolicy | None = ...,
         timeout: float | None = ...,
         schema: Any = ...,
         result_ttl: float | None = ...,
         executor: Literal["process"],
     ) -> Callable[[_ProcessHandler], _ProcessHandler]: ...
 
+    @overload
     def handles(
         self,
         kind: str | None,
         *,
+        many: int,
+        linger: float = ...,
+        max_attempts: int | None = ...,
+        backoff: Backoff | None = ...,
+        retry: RetryPolicy | None = ...,
+        timeout: float | None = ...,
+        schema: Any = ...,
+        result_ttl: float | None = ...,
+        executor: Literal["thread"] = ...,
+    ) -> Callable[[_ListHandler], _ListHandler]: ...
+
+    def handles(
+        self,
+        kind: str | None,
+        *,
+        many: int | None = None,
+        linger: float = 0.0,
         max_attempts: int | None = None,
         backoff: Backoff | None = None,
+        retry: RetryPolicy | None = None,
         timeout: float | None = None,
         schema: Any = None,
         result_ttl: float | None = None,
@@ -180,49 +218,82 @@ class Worker:
         The handler gets the job. Its return value completes the job and is the job's result, unless the value is a Snooze, Retry,
         Cancel or Dead. An exception fails the attempt. An ``async def`` runs on the worker's event loop.
 
+        :param many: the handler gets a list of at most so many jobs, and returns nothing, one outcome for all, a list with one for
+            each, or a mapping from jobs to outcomes. An exception fails all; their next attempts are in shorter lists.
+        :param linger: seconds for which a list that is not full waits for more jobs.
         :param max_attempts: after this many attempts the job is dead; default: the job's own ``max_attempts``.
         :param backoff: attempt number → seconds until the next attempt, as in ``queue_db.backoff``.
+        :param retry: class of exception → backoff, seconds, or ``give_up``; the most specific class of an exception counts.
         :param timeout: seconds after which the attempt fails. A coroutine is cancelled. A thread goes on, with ``job.lost`` set,
             and keeps its slot until it returns. A process is stopped.
         :param schema: the schema of the payload: a pydantic model, a msgspec Struct, a dataclass, or a function. ``job.payload`` is
-            then the object that the schema makes. A payload that does not fit is refused when it is enqueued through the same
-            database object. A claimed job with such a payload goes to the dead table.
+            then what the schema makes. A payload that does not fit is refused when it is enqueued through the same database object;
+            a claimed job with such a payload is dead.
         :param result_ttl: seconds for which a completed job is kept, with its payload and the return value (``db.finished``,
             ``db.wait``); 0: it is not kept; default: the worker's ``result_ttl``.
         :param executor: ``thread``; or ``process``, for handlers that keep a core busy: the function is called in another process,
             which imports it by its name. The function gets a :class:`JobSnapshot`, and its return value is pickled.
-        :raises ArgumentError: the kind has a handler already, another process cannot find the function, or a value is outside its
-            allowed range.
+        :raises ArgumentError: the kind has a handler, no process can find the function, or a value is outside its allowed range.
         """
-        if callable(kind):
-            raise ArgumentError(
-                f"handles({getattr(kind, '__name__', kind)}): the decorator takes the kind of job: "
-                "@worker.handles('welcome'), or @worker.handles(None) for every kind"
-            )
+        given = {name: value for name, value in locals().items() if name != "self"}
+        check_kind(kind)
+        return partial(self._add_handler, given)
 
-        def add(function: Any) -> Any:
-            model = None if schema is None else Schema(schema)
-            self.handlers.add(kind, HandlerSpec(function, max_attempts, backoff, timeout, model, result_ttl), executor)
-            if model is not None and kind is not None:
-                self.db.schemas[kind] = model
-            return function
+    def _add_handler(self, given: Mapping[str, Any], function: Any) -> Any:
+        """Add the handler ``function`` with the options that :meth:`handles` got."""
+        options = dict(given)
+        kind, executor, schema = (options.pop(name) for name in ("kind", "executor", "schema"))
+        model = None if schema is None else Schema(schema)
+        self.handlers.add(kind, HandlerSpec(function, schema=model, **options), executor)
+        if model is not None and kind is not None:
+            self.db.schemas[kind] = model
+        return function
 
-        return add
+    @overload
+    def on(self, hook: _Hook, /, *types: EventName) -> _Hook: ...
 
-    def on(self, hook: Hook) -> Hook:
-        """Call ``hook`` with each :class:`~queue_db.worker.events.JobEvent`; usable as a decorator."""
+    @overload
+    def on(self, *types: EventName) -> Callable[[_Hook], _Hook]: ...
+
+    def on(self, *given: Any) -> Any:
+        """Call a hook with each :class:`~queue_db.worker.events.JobEvent`, or only with those of some types; for decorators too.
+
+        ``@worker.on``, ``worker.on(hook)``, ``@worker.on("failed", "dead")`` and ``worker.on(hook, "failed")`` are possible.
+
+        :raises ArgumentError: the hook is no plain function of one event, or there is no such type.
+        """
+        if given and all(isinstance(one, str) for one in given):
+            return lambda hook: self.on(hook, *given)
+        hook, *types = given or (None,)
         if not callable(hook):
             raise ArgumentError(f"hook={hook!r}: must be a function of one JobEvent")
         arguments.plain("hook", hook)
         arguments.takes("what @worker.on got", hook, "one JobEvent")
-        self.hooks.append(hook)
+        self.hooks.append(only(types, hook) if types else hook)
+        return hook
+
+    def on_start(self, hook: _EndHook) -> _EndHook:
+        """Call ``hook()`` when the worker starts, before its first claim; for decorators too.
+
+        An ``async def`` runs on the event loop of the handlers. An exception ends the run, and :meth:`run` raises it.
+        """
+        self.ends.start.append(_checked_hook("@worker.on_start", hook))
+        return hook
+
+    def on_stop(self, hook: _EndHook) -> _EndHook:
+        """Call ``hook()`` when the worker has stopped and has no job in hand; the last one added is called first.
+
+        An ``async def`` runs on the event loop of the handlers. Exceptions are logged.
+        """
+        self.ends.stop.append(_checked_hook("@worker.on_stop", hook))
         return hook
 
     def around(self, wrapper: _Wrapper) -> _Wrapper:
         """Call ``wrapper(job, call)`` in place of each handler of its type; usable as a decorator.
 
-        It returns ``call(job)`` or another outcome. A plain function wraps only handlers that are plain functions. An
-        ``async def``, which awaits ``call(job)``, wraps only coroutines. The first wrapper is the outermost.
+        It returns ``call(job)`` or another outcome. Around a handler of many jobs ``job`` is their list. A plain function wraps
+        only handlers that are plain functions. An ``async def``, which awaits ``call(job)``, wraps only coroutines. The first
+        wrapper is the outermost.
         """
         if not callable(wrapper):
             raise ArgumentError(f"wrapper={wrapper!r}: must be a function of a job and of the function to call with it")
@@ -289,15 +360,31 @@ class Worker:
         self.quieted.clear()
 
     def __enter__(self) -> Self:
-        """Run in the background until the end of the block.
+        """Run in the background until the end of the block. An exception of :meth:`on_start` is raised.
 
         :raises ConfigurationError: the worker has no handlers or runs already, or a cursor of ``feeds`` is not a shared one.
         """
         self.check_start()
         self._begin()
-        self._background = threading.Thread(target=self._work, name=f"queue_db worker of {self.options.names}")
+        started: Future[None] = Future()
+        name = f"queue_db worker of {self.options.names}"
+        self._background = threading.Thread(target=self._work_behind, args=(started,), name=name)
         self._background.start()
+        try:
+            started.result()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    def _work_behind(self, started: Future[None]) -> None:
+        """Run in a thread of :meth:`__enter__`, which waits for ``started`` and raises what the start has raised."""
+        try:
+            self._work(started=lambda: started.set_result(None))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
@@ -323,6 +410,7 @@ class Worker:
         :raises ConfigurationError: the worker has no handlers, or a cursor of ``feeds`` is not a shared one.
         """
         self.handlers.require(self.options.names)
+        self.handlers.require_room(self.options.names, self.options.slots)
         self.db.ready()
         if self.options.feeds:
             slots("feeds").prepare(self)
@@ -336,6 +424,14 @@ class Worker:
     def stuck(self) -> int:
         """Slots of handlers that have not returned after their timeouts or lost leases."""
         return 0 if self._run is None else self._run.stuck
+
+
+def _checked_hook(what: str, hook: _EndHook) -> _EndHook:
+    if not callable(hook):
+        raise ArgumentError(f"hook={hook!r}: must be a function without arguments")
+    check_runs(f"what {what} got", hook)
+    arguments.takes(f"what {what} got", hook)
+    return hook
 
 
 def _check_names(options: WorkerOptions) -> None:

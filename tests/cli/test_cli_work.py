@@ -80,7 +80,7 @@ def test_a_python_function(ask, queue, handlers, attribute):
         "failed": 1,
     }
     counts = ["completed", "failed", "snoozed", "cancelled", "dead", "released", "lost"]
-    assert list(answer.record) == ["queues", *counts, "signal", "stuck"]
+    assert list(answer.record) == ["queues", *counts, "signal", "stuck", "recycled"]
     assert "has good" in answer.err
     assert "ValueError: a bad one" in answer.err
 

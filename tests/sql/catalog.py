@@ -436,6 +436,21 @@ def _settles() -> list[Scenario]:
             roles=_CHANGE,
         ),
         Scenario(
+            "interrupt",
+            "the stop of a worker interrupts one attempt, which does not count",
+            _free(_PAIRS[:1], **same, headers={1: "{}"}, attempted=False),
+            begins=True,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "interrupt_many",
+            "the stop of a worker interrupts several attempts, which do not count",
+            _free(**same, headers={1: "{}", 2: "[]"}, attempted=False),
+            begins=True,
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
             "retry_unknown_kind",
             "Queue.retry_unknown_kinds, one job: no handler for the kind",
             _free(_PAIRS[:1], **same, errors={1: "no"}, unknown_since={1: 1}, attempted=False),

@@ -51,7 +51,7 @@ OTHER_READS = {
     "dialects/transactions.py": {"'__name__'", "frame.f_globals", "traceback.walk_tb"},  # whether an error came within the driver
     "processes/main.py": {"'__qualname__'"},  # where another process finds the handler
     "service/api/settlements.py": {"RemoteError.__name__"},  # a class
-    "worker/worker.py": {"'__name__'"},  # a function in a message, given in place of a kind
+    "worker/handlers.py": {"kind.__name__", "'__name__'"},  # a class, and a function given in place of a kind, in messages
 }
 
 

@@ -182,3 +182,7 @@ def talks_without_end(job: Any) -> None:
 def returns_a_coroutine(job: Any) -> Any:
     """What its decorator has made of it."""
     return coroutine(job)
+
+
+def pid(job: Any) -> int:
+    return os.getpid()

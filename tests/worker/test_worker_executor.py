@@ -17,7 +17,7 @@ from queue_db.backoff import constant
 from queue_db.processes.main import Call
 from queue_db.processes.pool import ProcessPool
 from queue_db.testing import drain
-from queue_db.worker import JobSnapshot, Worker
+from queue_db.worker import JobSnapshot, Worker, events
 from tests.patience import PATIENCE, wait_for
 from tests.worker import in_processes
 from tests.worker.in_processes import Meeting
@@ -289,12 +289,12 @@ def test_a_lease_that_is_lost_when_its_process_has_just_answered_ends_no_other_j
 
 @SQLITE
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_a_stop_past_its_grace_ends_the_process_before_it_gives_the_job_back(queue, meeting, running, stubborn):
+def test_a_stop_past_its_grace_ends_the_process_before_it_gives_the_job_back(queue, meeting, running, stubborn, monkeypatch):
     worker = apart(queue, in_processes.meets)
     job_id = queue.enqueue("n", {"port": meeting.port, "stubborn": stubborn})
     seen = []
-    release = queue.release_many
-    queue.release_many = lambda jobs: seen.append(one.alive) or release(jobs)
+    release = events.interrupt
+    monkeypatch.setattr(events, "interrupt", lambda *args: seen.append(one.alive) or release(*args))
     with running(worker) as thread:
         one = meeting.visitor()
         worker.stop(grace=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -125,8 +126,9 @@ class MessageSource:
 
     def _failed(self, job: LeasedJob, error: BaseException | str, retry_in: float | None) -> Failure:
         most = job.max_attempts
-        after = backoff_of(self.core, 1, job) if retry_in is None else arguments.seconds("retry_in", retry_in)
-        return Failure(self._messages[job.id], error, after, attempted=True, dead=most <= 1, max_attempts=most)
+        dead = most <= 1 or retry_in == math.inf  # its handler gives up
+        after = backoff_of(self.core, 1, job) if dead or retry_in is None else arguments.seconds("retry_in", retry_in)
+        return Failure(self._messages[job.id], error, after, attempted=True, dead=dead, max_attempts=most)
 
     def died(self, job: LeasedJob, error: BaseException | str, reason: DeathReason) -> None:
         """Report that a message has become a dead job."""

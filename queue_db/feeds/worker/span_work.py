@@ -109,7 +109,7 @@ class SpanWork:
             return False
         job.ran = done.seconds
         if isinstance(outcome, BaseException):
-            late = is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the message is settled
+            late = is_last(job, handling, outcome) or isinstance(outcome, LeaseLostError)  # logged when the message is settled
             if job.settled_by is not None or not late:
                 log_failure(job, outcome, job.settled_by, done.seconds)
         return True
@@ -146,8 +146,9 @@ class SpanWork:
         job, handling, began = call
         if handling.timeout is None or not handling.watched or time.monotonic() < began + handling.timeout:
             return
-        if self._decide(call, timeout_error(handling)):
-            if not is_last(job):
+        error = timeout_error(handling)
+        if self._decide(call, error):
+            if not is_last(job, handling, error):
                 log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
             # In a thread of its own: it may wait for a lock, or for a database that does not answer, and other spans have timeouts.
             name = "queue_db timeout in a span"

@@ -2,10 +2,10 @@
 -- complete_many_lock: Queue.complete_many, removal="delete"
 -- Also: complete_lock_then_delete_many_lock, complete_lock_then_delete_many_lock_again,
 --   complete_delete_mark_many_lock, complete_grouped_lock_jobs, admit_many_lock_jobs, fail_many_lock,
---   fail_many_one_error_lock, fail_many_one_delay_lock, snooze_many_lock, retry_unknown_kinds_lock, bury_lock_jobs,
---   bury_many_lock_jobs, bury_exhausted_lock_jobs, extend_many_lock, extend_unlocked_lock_jobs,
---   adjust_attempts_many_lock, claim_unanswered_lock_jobs, pop_fast_path_many_lock, pop_fast_path_slice_many_lock,
---   pop_fast_path_skip_locked_many_lock, stream_release_many_lock_jobs
+--   fail_many_one_error_lock, fail_many_one_delay_lock, snooze_many_lock, interrupt_many_lock,
+--   retry_unknown_kinds_lock, bury_lock_jobs, bury_many_lock_jobs, bury_exhausted_lock_jobs, extend_many_lock,
+--   extend_unlocked_lock_jobs, adjust_attempts_many_lock, claim_unanswered_lock_jobs, pop_fast_path_many_lock,
+--   pop_fast_path_slice_many_lock, pop_fast_path_skip_locked_many_lock, stream_release_many_lock_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning > dialects.base.Dialect.hold
 SELECT id, version
