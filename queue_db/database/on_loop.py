@@ -32,6 +32,10 @@ class LoopDatabases:
         self._database = database
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opening] = WeakKeyDictionary()
 
+    def share(self, loop: asyncio.AbstractEventLoop, database: AsyncDatabase) -> None:
+        """Use this open database on its loop; its owner closes it."""
+        self._loops[loop] = _Opening(self._database, database)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """A transaction on the running loop. It is committed at the end of the block, and rolled back if the block raises.
@@ -48,10 +52,10 @@ class LoopDatabases:
 class _Opening:
     """The database of one event loop, opened at its first use."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, opened: AsyncDatabase | None = None) -> None:
         self._original = database
         self._lock = asyncio.Lock()
-        self._opened: AsyncDatabase | None = None
+        self._opened = opened
         self._keeper: AsyncGenerator[AsyncDatabase, None] | None = None
 
     async def database(self) -> AsyncDatabase:

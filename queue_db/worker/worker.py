@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from sqlalchemy import URL
 
@@ -18,18 +18,22 @@ from queue_db.codecs import Schema
 from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.slices import slots
+from queue_db.slices import slots, type_hint
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook, Summary
-from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
+from queue_db.worker.handlers import AwaitingHandler, Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
+from queue_db.worker.hosted import Hosted
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.run import Run
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
 
 if TYPE_CHECKING:
+    from queue_db.aio import AsyncQueueDB
     from queue_db.processes.main import JobSnapshot
+else:
+    AsyncQueueDB = type_hint("queue_db.aio", "AsyncQueueDB")
 
-_Handler = TypeVar("_Handler", bound=Handler)
+_Handler = TypeVar("_Handler", bound=Handler | AwaitingHandler)
 _ProcessHandler = TypeVar("_ProcessHandler", bound="Callable[[JobSnapshot], Any]")
 _Wrapper = TypeVar("_Wrapper", bound=Wrapper)
 
@@ -43,6 +47,7 @@ class Worker:
     thread goes on with the other tasks. The worker uses four connections, and a fifth that listens for notifications if the
     database has them.
 
+    :param db: a QueueDB; or an AsyncQueueDB, whose URL the worker's threads then open with a driver that is not for asyncio.
     :param queues: a queue's name; a list of names, in order of precedence; or a mapping from names to the most jobs in hand.
         With ``feeds`` the default is the queues in which failed messages become jobs.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
@@ -75,7 +80,7 @@ class Worker:
 
     def __init__(
         self,
-        db: QueueDB,
+        db: QueueDB | AsyncQueueDB,
         queues: str | Sequence[str] | Mapping[str, int] | None = None,
         *,
         concurrency: int | None = None,
@@ -97,7 +102,9 @@ class Worker:
     ) -> None:
         given = locals() | {"feeds": feeds or {}}
         _check_database(db)
-        self.db = db
+        #: What the constructor got.
+        self.given = db
+        self._db: QueueDB | None = db if isinstance(db, QueueDB) else None
         self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
         self.handlers = Handlers()
         self.hooks: list[Hook] = []
@@ -105,12 +112,39 @@ class Worker:
         self._lock = threading.Lock()
         self._commands: Commands = SimpleQueue()
         self._background: threading.Thread | None = None
+        #: The ``async with`` block in which the worker runs; None: it is in no such block.
+        self.hosted: Hosted | None = None
         #: While this is set, nothing is claimed.
         self.quieted = threading.Event()
         self.summary = Summary()
         self._run: Run | None = None
         # The id of the process in which the worker runs. A fork of that process does not have the worker's threads.
         self._runs_in: int | None = None
+
+    @property
+    def db(self) -> QueueDB:
+        """The database that the worker's threads use.
+
+        If the worker got an AsyncQueueDB, its first use opens one with the same settings, and the end of a run closes it.
+
+        :raises ConfigurationError: the AsyncQueueDB has no counterpart for threads.
+        """
+        if self._db is None:
+            opened = cast("AsyncQueueDB", self.given).for_threads()
+            if self._keep(opened) is not opened:
+                opened.close()  # another thread was faster
+        return cast("QueueDB", self._db)
+
+    def _keep(self, opened: QueueDB) -> QueueDB:
+        with self._lock:
+            self._db = self._db or opened
+            return self._db
+
+    def _close_own(self) -> None:
+        """Close the database if it was opened here."""
+        if self._db is not None and self._db is not self.given:
+            self._db.close()
+            self._db = None
 
     def configure(self, **options: Unpack[WorkerOptions]) -> None:
         """Change options of this worker before it runs; they are named as in the constructor.
@@ -132,7 +166,7 @@ class Worker:
         _check_names(options)
         settings: dict[str, Any] = {field.name: getattr(self.options, field.name) for field in fields(self.options) if field.init}
         settings |= options
-        other = type(self)(self.db, settings.pop("queues"), **settings)
+        other = type(self)(self.given, settings.pop("queues"), **settings)
         other.handlers, other.hooks, other.wrappers = self.handlers, self.hooks, self.wrappers
         return other
 
@@ -178,7 +212,9 @@ class Worker:
         """Decorate the handler of jobs of this kind; None: of every kind without a handler of its own.
 
         The handler gets the job. Its return value completes the job and is the job's result, unless the value is a Snooze, Retry,
-        Cancel or Dead. An exception fails the attempt. An ``async def`` runs on the worker's event loop.
+        Cancel or Dead. An exception fails the attempt. An ``async def`` runs on the worker's event loop, or with
+        ``async with worker`` on the application's. If its parameter is annotated as an :class:`~queue_db.aio.AsyncLeasedJob`, it
+        gets one.
 
         :param max_attempts: after this many attempts the job is dead; default: the job's own ``max_attempts``.
         :param backoff: attempt number → seconds until the next attempt, as in ``queue_db.backoff``.
@@ -204,7 +240,10 @@ class Worker:
             model = None if schema is None else Schema(schema)
             self.handlers.add(kind, HandlerSpec(function, max_attempts, backoff, timeout, model, result_ttl), executor)
             if model is not None and kind is not None:
-                self.db.schemas[kind] = model
+                if self._db is not None:
+                    self._db.schemas[kind] = model
+                if not isinstance(self.given, QueueDB):
+                    self.given.learn(kind, model)
             return function
 
         return add
@@ -251,7 +290,9 @@ class Worker:
 
     def _begin(self) -> None:
         with self._lock:
-            if self.running:
+            if self.hosted is not None and not self.hosted.is_here:
+                self.hosted = None
+            if self.running or self.hosted is not None:
                 raise ConfigurationError(
                     f"the worker of {self.options.names} runs already: start it in one place, of an app and its sub-apps in the "
                     "outermost; worker.changed() makes another one with the same handlers, which runs and stops by itself"
@@ -306,6 +347,49 @@ class Worker:
             self._background = None
         self._discard_commands()
 
+    async def __aenter__(self) -> Self:
+        """Run in the background until the end of the block, with the coroutines on the running event loop.
+
+        The start does not block the loop. The end of the block stops the worker: running jobs have ``grace`` seconds, while the
+        loop goes on. A cancellation of the task at the end releases them at once.
+
+        :raises SchemaOutOfDateError: the tables are missing or of another version.
+        :raises ConfigurationError: no event loop of asyncio runs, the worker has no handlers or runs already, or a cursor of
+            ``feeds`` is not a shared one.
+        """
+        self.handlers.require(self.options.names)
+        hosted = Hosted(self.stop)
+        self._begin()
+        self.hosted = hosted
+        try:
+            await hosted.start(self._work_hosted, f"queue_db worker of {self.options.names}")
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        hosted = self.hosted
+        try:
+            if hosted is not None:
+                await hosted.end()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.hosted = None
+        if not self.running:
+            self._discard_commands()
+
+    def _work_hosted(self, started: Callable[[], None]) -> None:
+        try:
+            self.check_start()
+            self._work(started=started)
+        finally:
+            self._close_own()
+            self._discard_commands()
+            self._runs_in = None
+
     def _discard_commands(self) -> None:
         """Empty the queue of commands after a run: a late stop must not affect the next run."""
         with suppress(Empty):
@@ -348,5 +432,5 @@ def _check_names(options: WorkerOptions) -> None:
 def _check_database(db: object) -> None:
     if isinstance(db, str | URL):
         raise ArgumentError(f"db={masked(db)!r}: must be a QueueDB: Worker(QueueDB({masked(db)!r}), …)")
-    if not isinstance(db, QueueDB):
-        raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB")
+    if not isinstance(db, QueueDB) and not hasattr(db, "for_threads"):
+        raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB or an AsyncQueueDB")
