@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.opening import ForThreads
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.errors import ConfigurationError
 from queue_db.leased_job import LeasedJob, Payload_co
 from queue_db.model import Verdict
 
@@ -29,9 +30,7 @@ class HandledJob(AsyncLeasedJob[Payload_co]):
     __slots__ = ()
 
     def __init__(self, leased: LeasedJob[Payload_co]) -> None:
-        source: Any = leased.source
-        # Only a worker of an AsyncQueueDB has a queue whose methods are awaited.
-        super().__init__(leased, source.db.beside.queue(leased.queue) if isinstance(source.db, ForThreads) else source)
+        super().__init__(leased, _source_of(leased))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -45,3 +44,12 @@ class HandledJob(AsyncLeasedJob[Payload_co]):
 
     async def _run(self, verb: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
         return await asyncio.to_thread(verb, *arguments, **named)
+
+
+def _source_of(leased: LeasedJob) -> Any:
+    """The queue whose methods are awaited; only the worker of an open AsyncQueueDB has one."""
+    db = getattr(leased.source, "db", None)
+    if isinstance(db, ForThreads):
+        with suppress(ConfigurationError):  # it is not open
+            return db.beside.queue(leased.queue)
+    return leased.source

@@ -43,6 +43,7 @@ class ForThreads(QueueDB):
 
     #: The AsyncQueueDB.
     beside: AsyncQueueDB
+    _opened: QueueDB | None = None
 
     def join(self, beside: AsyncQueueDB, loop: asyncio.AbstractEventLoop | None, opened: QueueDB | None) -> None:
         """Connect this object to the AsyncQueueDB.

@@ -16,7 +16,7 @@ from typing import Any
 
 from queue_db.errors import ConfigurationError
 from queue_db.leased_job import LeasedJob
-from queue_db.worker.executor import Assignment, Loop
+from queue_db.worker.executor import Loop
 from queue_db.worker.handlers import HandlerSpec
 
 log = logging.getLogger("queue_db.worker")
@@ -217,7 +217,7 @@ class HostedLoop(Loop):
         """The tasks of the running coroutines, without the task that calls this."""
         return [task for task in self._tasks.values() if task is not None and task is not asyncio.current_task()]
 
-    def begin(self, assignments: Sequence[Assignment]) -> None:
+    def begin(self, assignments: Sequence[tuple[LeasedJob, HandlerSpec]]) -> None:
         try:
             self._loop.call_soon_threadsafe(self._begin, list(assignments), context=self._context.copy())
         except RuntimeError:  # the loop is closed; the end of the run releases the jobs
