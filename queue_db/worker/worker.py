@@ -102,8 +102,8 @@ class Worker:
     ) -> None:
         given = locals() | {"feeds": feeds or {}}
         _check_database(db)
-        #: What the constructor got.
-        self.given = db
+        # What the constructor got.
+        self._given = db
         self._db: QueueDB | None = db if isinstance(db, QueueDB) else None
         self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
         self.handlers = Handlers()
@@ -130,7 +130,7 @@ class Worker:
         :raises ConfigurationError: the AsyncQueueDB has no counterpart for threads.
         """
         if self._db is None:
-            opened = cast("AsyncQueueDB", self.given).for_threads()
+            opened = cast("AsyncQueueDB", self._given).for_threads()
             if self._keep(opened) is not opened:
                 opened.close()  # another thread was faster
         return cast("QueueDB", self._db)
@@ -142,7 +142,7 @@ class Worker:
 
     def _close_own(self) -> None:
         """Close the database if it was opened here."""
-        if self._db is not None and self._db is not self.given:
+        if self._db is not None and self._db is not self._given:
             self._db.close()
             self._db = None
 
@@ -166,7 +166,7 @@ class Worker:
         _check_names(options)
         settings: dict[str, Any] = {field.name: getattr(self.options, field.name) for field in fields(self.options) if field.init}
         settings |= options
-        other = type(self)(self.given, settings.pop("queues"), **settings)
+        other = type(self)(self._given, settings.pop("queues"), **settings)
         other.handlers, other.hooks, other.wrappers = self.handlers, self.hooks, self.wrappers
         return other
 
@@ -242,8 +242,8 @@ class Worker:
             if model is not None and kind is not None:
                 if self._db is not None:
                     self._db.schemas[kind] = model
-                if not isinstance(self.given, QueueDB):
-                    self.given.learn(kind, model)
+                if not isinstance(self._given, QueueDB):
+                    self._given.learn(kind, model)
             return function
 
         return add
@@ -373,6 +373,9 @@ class Worker:
         try:
             if hosted is not None:
                 await hosted.end()
+                # What handlers have opened for job.transaction(). Without such a handler nothing is imported for it.
+                if self._db is not None and "on_loops" in vars(self._db.core):
+                    await self._db.core.on_loops.close_here()
         finally:
             self._leave()
 

@@ -9,10 +9,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Column, MetaData, String, Table, create_engine, delete, insert, make_url, select
+from sqlalchemy import Column, MetaData, String, Table, create_engine, delete, insert, make_url, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
-from queue_db import ArgumentError, ConfigurationError, LeasedJob, LeaseLostError, PayloadError, Queue, QueueDB, Snooze, State, aio
+from queue_db import (
+    ArgumentError,
+    ConfigurationError,
+    LeasedJob,
+    LeaseLostError,
+    PayloadError,
+    Queue,
+    QueueDB,
+    Snooze,
+    State,
+    Verdict,
+    aio,
+)
 from queue_db.aio import AsyncLeasedJob, AsyncQueueDB
 from queue_db.database.urls import url_for_threads
 from queue_db.testing import drain
@@ -115,8 +127,28 @@ async def test_the_verbs_of_a_job_are_awaited_on_the_loop_of_the_application(que
     async with worker:
         await asyncio.to_thread(wait_for, lambda: not (queue.stats().running + queue.stats().available))
     assert notes.read() == ["session 7", "transaction"]
+    assert asyncio.get_running_loop() not in queue.db.core.on_loops._loops  # its connections are closed
     summary = worker.summary
     assert (summary.completed, summary.failed, summary.snoozed, summary.cancelled, summary.dead) == (3, 1, 3, 1, 2)
+
+
+async def test_the_loop_goes_on_while_a_verb_waits_for_the_database(queue: Queue) -> None:
+    """The handler holds the lock for which the verb waits: a verb that blocks the loop would wait for itself."""
+    worker = Worker(queue.db, queue.name, schedules=False)
+    verdicts = []
+
+    @worker.handles("n")
+    async def handler(job: AsyncLeasedJob) -> None:
+        with queue.transaction() as connection:
+            connection.execute(text("UPDATE jobs SET priority = priority WHERE id = :id"), {"id": job.id})
+            completing = asyncio.create_task(job.complete())
+            await asyncio.sleep(0)
+        verdicts.append(await completing)
+
+    queue.enqueue("n")
+    async with worker:
+        await asyncio.to_thread(wait_for, lambda: worker.summary.completed or worker.summary.failed)
+    assert verdicts == [Verdict.APPLIED]
 
 
 async def test_a_lost_lease_undoes_the_writes_of_a_session(queue: Queue, notes: Notes) -> None:
