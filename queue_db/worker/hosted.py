@@ -128,7 +128,7 @@ class Hosted:
 
     def coroutines(self, work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]]) -> HostedLoop:
         """What calls the coroutines of the run, on the loop of the application."""
-        self._coroutines = HostedLoop(work, self._loop, self._context, self._is_gone)
+        self._coroutines = HostedLoop(work, self._loop, self._context)
         return self._coroutines
 
     def look_after(self) -> None:
@@ -194,34 +194,27 @@ class Hosted:
 
 
 class HostedLoop(Loop):
-    """Calls coroutines on the event loop of the application.
-
-    :param gone: called when the loop is closed.
-    """
+    """Calls coroutines on the event loop of the application."""
 
     def __init__(
         self,
         work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]],
         loop: asyncio.AbstractEventLoop,
         context: Context,
-        gone: Callable[[], None],
     ) -> None:
         # Loop.__init__ is not called: it makes a loop and a thread.
         self._work = work
         self._tasks = {}
         self._loop = loop
         self._context = context
-        self._gone = gone
 
     def running(self) -> list[asyncio.Task[Any]]:
         """The tasks of the running coroutines, without the task that calls this."""
         return [task for task in self._tasks.values() if task is not None and task is not asyncio.current_task()]
 
     def begin(self, assignments: Sequence[tuple[LeasedJob, HandlerSpec]]) -> None:
-        try:
+        with suppress(RuntimeError):  # the loop is closed: Hosted.look_after ends the run, which releases the jobs
             self._loop.call_soon_threadsafe(self._begin, list(assignments), context=self._context.copy())
-        except RuntimeError:  # the loop is closed; the end of the run releases the jobs
-            self._gone()
 
     def cancel(self, job: LeasedJob) -> None:
         with suppress(RuntimeError):

@@ -174,10 +174,10 @@ async def test_a_lost_lease_undoes_the_writes_of_a_session(queue: Queue, notes: 
 
 
 async def test_a_worker_of_an_async_queue_db(async_url: str, open_async: OpenAsync, notes: Notes, name: str) -> None:
-    """Its transactions use the pool of the AsyncQueueDB; a job that is enqueued there wakes the worker, which polls every hours."""
+    """Its transactions use the pool of the AsyncQueueDB, and a job that is enqueued there wakes the worker."""
     db = await open_async()
-    worker = Worker(db, name, poll=HOURS, schedules=False)
-    pools, done = [], asyncio.Event()
+    worker = Worker(db, name, schedules=False)
+    pools, woken, done = [], [], asyncio.Event()
 
     @worker.handles("n", schema=Payment)
     async def handler(job: AsyncLeasedJob[Payment]) -> None:
@@ -192,12 +192,14 @@ async def test_a_worker_of_an_async_queue_db(async_url: str, open_async: OpenAsy
     with pytest.raises(PayloadError):
         await db.queue(name).enqueue("n", {"ordr": 7})
     async with worker:
-        await asyncio.to_thread(wait_for, lambda: worker._run.fetcher._polled_at)
+        worker.db.notifications.add(woken.append)  # as its fetcher does
         await db.queue(name).enqueue("n", {"order": 7})
+        assert woken == [name]
         await done.wait()
     assert set(pools) == {db._db.database.engine.pool}
     assert notes.read() == ["order 0", "order 7"]
     assert worker._db is None  # closed
+    assert not db.notifications._listeners
 
 
 @on_sqlite

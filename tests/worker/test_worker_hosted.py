@@ -125,8 +125,10 @@ async def test_after_the_grace_time_the_coroutine_is_cancelled_and_its_job_relea
         begun.set()
         try:
             await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)  # what the application closes after the block is still open
+        finally:  # what the application closes after the block is still open
+            await worker.hosted._ended.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)
             cleaned.append(job.id)
 
     job_id = queue.enqueue("n")
@@ -359,7 +361,7 @@ async def main():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         await worker.__aexit__()
 
-asyncio.run(main())
+asyncio.new_event_loop().run_until_complete(main())  # not closed
 """
     for how in ("fork", "end"):
         job_id = db.queue(name).enqueue("n")
