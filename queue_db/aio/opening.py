@@ -45,16 +45,14 @@ class ForThreads(QueueDB):
     beside: AsyncQueueDB
     _opened: QueueDB | None = None
 
-    def join(self, beside: AsyncQueueDB, loop: asyncio.AbstractEventLoop | None, opened: QueueDB | None) -> None:
-        """Connect this object to the AsyncQueueDB.
-
-        :param loop: the event loop on which it was opened.
-        :param opened: the synchronous database behind it; None: it is not open.
-        """
-        self.beside, self._opened = beside, opened
-        if opened is not None and loop is not None:
-            opened.notifications.add(self.notifications.wake)
-            self.core.on_loops.share(loop, cast("AsyncDatabase", opened.database))
+    def join(self) -> None:
+        """Connect this object to the AsyncQueueDB, if that is open now."""
+        opened, loop = self.beside.opened_on
+        if opened is None or loop is None or opened is self._opened:
+            return
+        self._opened = opened
+        opened.notifications.add(self.notifications.wake)
+        self.core.on_loops.share(loop, cast("AsyncDatabase", opened.database))
 
     def close(self) -> None:
         if self._opened is not None:
@@ -121,7 +119,7 @@ class Opening:
         if self._opened is not None:
             self._opened.schemas[kind] = schema
 
-    def for_threads(self) -> QueueDB:
+    def for_threads(self) -> ForThreads:
         """Open a QueueDB of the same database, with the same settings, for threads such as those of a worker. This blocks.
 
         The caller closes it.
@@ -145,8 +143,14 @@ class Opening:
                 "this database is in memory, where only the connection of its AsyncQueueDB sees it: a worker needs a file"
             )
         made.schemas.update(self._learned)
-        made.join(cast("AsyncQueueDB", self), self._loop, self._opened)
+        made.beside = cast("AsyncQueueDB", self)
+        made.join()
         return made
+
+    @property
+    def opened_on(self) -> tuple[QueueDB, asyncio.AbstractEventLoop] | tuple[None, None]:
+        """The synchronous database behind this object, and the event loop on which it was opened; None: it is not open."""
+        return (None, None) if self._opened is None or self._loop is None else (self._opened, self._loop)
 
     async def _close(self) -> None:
         opened, self._opened, self._loop = self._opened, None, None

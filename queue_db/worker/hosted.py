@@ -97,9 +97,15 @@ class Hosted:
         If this task is cancelled meanwhile, the running jobs are released at once. If it is cancelled once more, the run ends by
         itself.
         """
-        if not self.is_here:
-            return
-        self._stop(None)
+        if self.is_here:
+            self._stop(None)
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Wait until the run has ended. A cancellation has the effects that :meth:`end` names.
+
+        :raises Exception: what ended the run.
+        """
         try:
             await self._ended.wait()
         except BaseException:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast, overload
 
@@ -29,6 +31,7 @@ from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
+    from queue_db.aio.opening import ForThreads
     from queue_db.processes.main import JobSnapshot
 else:
     AsyncQueueDB = type_hint("queue_db.aio", "AsyncQueueDB")
@@ -275,6 +278,8 @@ class Worker:
     def run(self, until_empty: bool = False, *, started: Callable[[], None] | None = None) -> Summary:
         """Run jobs until :meth:`stop`, or in the main thread until SIGTERM, SIGINT or SIGHUP.
 
+        The coroutines of a worker that got an AsyncQueueDB run in this thread, and can use it: it is open meanwhile.
+
         The first signal stops as :meth:`stop` does; a second one, unless it is SIGHUP, releases running jobs at once. SIGTSTP calls
         :meth:`quiet`, SIGCONT calls :meth:`resume`, and SIGUSR1 logs the stack of every thread.
 
@@ -284,9 +289,27 @@ class Worker:
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         :raises ConfigurationError: the worker has no handlers or runs already, or a cursor of ``feeds`` is not a shared one.
         """
+        if not isinstance(self._given, QueueDB) and self._given.opened_on[0] is None and not _loop_runs():
+            self.handlers.require(self.options.names)
+            self._begin()
+            with signals_queued(self._commands):
+                asyncio.run(self._run_on_loop(until_empty=until_empty, started=started))
+            return self.summary
         self.check_start()
         self._begin()
         return self._work(until_empty=until_empty, started=started)
+
+    async def _run_on_loop(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
+        """Open the AsyncQueueDB on a loop in this thread, where its coroutines can use it, and run there."""
+        work = partial(self._work_hosted, until_empty=until_empty, then=started)
+        try:
+            async with cast("AsyncQueueDB", self._given):
+                self.hosted = Hosted(self.stop)
+                await self.hosted.start(work, f"queue_db worker of {self.options.names}")
+                await self.hosted.wait()
+        finally:
+            self._runs_in = None
+            self._leave()
 
     def _begin(self) -> None:
         with self._lock:
@@ -384,10 +407,19 @@ class Worker:
         if not self.running:
             self._discard_commands()
 
-    def _work_hosted(self, started: Callable[[], None]) -> None:
+    def _work_hosted(
+        self, started: Callable[[], None], *, until_empty: bool = False, then: Callable[[], None] | None = None
+    ) -> None:
+        def begins() -> None:
+            started()
+            if then is not None:
+                then()
+
         try:
+            if not isinstance(self._given, QueueDB):
+                cast("ForThreads", self.db).join()
             self.check_start()
-            self._work(started=started)
+            self._work(until_empty=until_empty, started=begins)
         finally:
             self._close_own()
             self._discard_commands()
@@ -437,3 +469,8 @@ def _check_database(db: object) -> None:
         raise ArgumentError(f"db={masked(db)!r}: must be a QueueDB: Worker(QueueDB({masked(db)!r}), …)")
     if not isinstance(db, QueueDB) and not hasattr(db, "for_threads"):
         raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB or an AsyncQueueDB")
+
+
+def _loop_runs() -> bool:
+    """Whether an event loop runs in this thread."""
+    return asyncio._get_running_loop() is not None  # noqa: SLF001 - get_running_loop raises

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -218,21 +220,42 @@ async def test_an_async_queue_db_may_be_opened_after_the_worker_was_made(async_u
 
 
 @on_sqlite
-def test_it_runs_without_a_loop_of_the_application_too(async_url: str, queue: Queue) -> None:
-    worker = Worker(AsyncQueueDB(async_url), queue.name, schedules=False)
-    seen = []
+def test_run_opens_the_async_queue_db_for_its_coroutines(async_url: str, queue: Queue) -> None:
+    """As in `queue-db work`, where no application runs a loop."""
+    db = AsyncQueueDB(async_url)
+    worker = Worker(db, queue.name, schedules=False)
+    seen: list[object] = []
 
     @worker.handles("n")
     async def handler(job: AsyncLeasedJob) -> None:
-        seen.append(await job.complete())
+        async with job.transaction() as connection:
+            if job.payload:
+                await db.queue(queue.name).enqueue("n", job.payload - 1, using=connection)
+        seen.append(threading.current_thread())
+
+    for _ in range(2):
+        seen.clear()
+        queue.enqueue("n", 2)
+        assert worker.run(until_empty=True, started=lambda: seen.append("started")).completed == 3
+        assert seen == ["started", *[threading.main_thread()] * 3]
+    queue.enqueue("n", 0)
+    drain(worker)
+    with pytest.raises(ZeroDivisionError):
+        worker.run(started=lambda: 1 // 0)
+    assert db.opened_on == (None, None)
+
+
+@on_sqlite
+def test_a_signal_stops_it(async_url: str, queue: Queue) -> None:
+    worker = Worker(AsyncQueueDB(async_url), queue.name, schedules=False)
+
+    @worker.handles("n")
+    async def handler(job: AsyncLeasedJob) -> None:
+        signal.raise_signal(signal.SIGTERM)
 
     queue.enqueue("n")
-    worker.run(until_empty=True)
-    queue.enqueue("n")
-    drain(worker)
-    assert len(seen) == 2
-    assert all(seen)
-    worker._close_own()
+    assert worker.run().signal == signal.SIGTERM
+    assert worker.summary.completed == 1
 
 
 @on_sqlite

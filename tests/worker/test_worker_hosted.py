@@ -227,6 +227,21 @@ async def test_a_cancellation_at_any_wait_of_start_and_end_leaves_no_lease_and_n
     assert not [thread for thread in threading.enumerate() if repr(queue.name) in thread.name and not thread.daemon]
 
 
+@on_sqlite
+async def test_a_cancellation_after_the_run_does_not_stop_the_next_one(queue: Queue) -> None:
+    worker = serving(queue, print)
+    await worker.__aenter__()
+    leaving = asyncio.create_task(worker.__aexit__())
+    await asyncio.sleep(0)  # it has told the worker to stop
+    wait_for(lambda: not worker.running)  # on this loop, so that the task does not get to know it
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    queue.enqueue("n")
+    async with worker:
+        await until(lambda: worker.summary.completed)
+
+
 async def test_an_entry_that_is_cancelled_before_the_run_claims_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, gate = asyncio.Event(), threading.Event()
     here, ready = asyncio.get_running_loop(), queue.db.ready
