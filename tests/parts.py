@@ -108,6 +108,7 @@ NOT_IN_CHECK = (
     "tests/test_servers.py",
     "tests/test_typing.py",
     "tests/worker/test_worker_executor.py",
+    "tests/worker/test_worker_in_application.py",
     "tests/worker/test_worker_interruptions.py",
     "tests/worker/test_worker_process.py",
     "tests/worker/test_worker_recycling.py",

@@ -24,11 +24,11 @@ PROGRAM = """
 from typing import Any, assert_type
 from dataclasses import dataclass
 from collections.abc import Sequence
-from queue_db import LeasedJob, Queue, QueueDB, State
+from queue_db import LeasedJob, Queue, QueueDB, State, Verdict
 from queue_db.backoff import constant, give_up
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.model import OnDuplicate
-from queue_db.worker import JobSnapshot, Worker
+from queue_db.worker import JobSnapshot, Worker, lifespan
 from queue_db.worker.events import JobEvent
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -132,6 +132,22 @@ def handlers(worker: Worker) -> None:
             assert_type(connection, AsyncConnection)
         if session is not None:
             (await job.complete(using=session)).require(job)
+
+    @worker.handles("awaited")
+    async def awaited(job: AsyncLeasedJob[Welcome]) -> None:
+        assert_type(await job.complete(), Verdict)
+        assert_type(job.payload.user, int)
+        async with job.transaction() as connection:
+            assert_type(connection, AsyncConnection)
+
+    @worker.handles("not awaited")  # E: type-var
+    def not_awaited(job: AsyncLeasedJob) -> None: ...
+
+async def served(db: AsyncQueueDB, threads: QueueDB) -> None:
+    async with Worker(db, "mail") as worker:
+        assert_type(worker, Worker)
+    lifespan(threads, Worker(threads, "mail"))
+    lifespan(db, 5)  # E: arg-type
 
 def claimed(job: AsyncLeasedJob[Welcome]) -> int:
     return job.payload.user

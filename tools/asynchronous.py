@@ -35,6 +35,8 @@ class Twin(NamedTuple):
     attributes: Sequence[str] = ()
     #: What the twin lacks: it is for the package's own use, or for the worker, which is synchronous.
     without: Sequence[str] = ()
+    #: What runs a synchronous verb.
+    runs: str = "run"
 
     @property
     def twin(self) -> str:
@@ -68,6 +70,7 @@ FILES = {
             behind="leased",
             attributes=["version"],
             without=_OF_JOBS,
+            runs="self._run",
         )
     ],
     "dead.aio": [Twin("DeadJobs", "queue_db.dead.dead_jobs")],
@@ -340,7 +343,7 @@ def function_for_tasks(twin: Twin, node: ast.FunctionDef, source: Source) -> Ite
     elif returned.startswith("AsyncIterator"):
         yield from ITERATION.format(f"{there}({called})").splitlines()
     else:
-        call = f"await run({', '.join(filter(None, [there, called]))})" if awaited else f"{there}({called})"
+        call = f"await {twin.runs}({', '.join(filter(None, [there, called]))})" if awaited else f"{there}({called})"
         if twinned(returned, "found") == "found":
             yield f"    {'' if returned == 'None' else 'return '}{call}"
         else:

@@ -5,9 +5,10 @@ The other classes of this package are generated from synchronous classes (see CO
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from queue_db.concurrency.greenlets import run
 from queue_db.leased_job import JobData, LeasedJob, Payload_co
 from queue_db.queue import Queue
 from queue_db.slices import type_hint
@@ -19,6 +20,8 @@ else:
     AsyncQueue, AsyncQueueDB = (type_hint("queue_db.aio", name) for name in ("AsyncQueue", "AsyncQueueDB"))
 
 Sync = TypeVar("Sync")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Twin(Generic[Sync]):
@@ -44,6 +47,14 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
     """The data of a claimed job for asyncio."""
 
     __slots__ = ("leased", "source", "token", "worker")
+
+    if TYPE_CHECKING:
+
+        async def _run(self, verb: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+            """Run a verb of the synchronous job."""
+
+    else:
+        _run = staticmethod(run)  # mypy cannot say this
 
     def __init__(self, leased: LeasedJob[Payload_co], source: AsyncQueue) -> None:
         super().__init__(leased.snapshot_row(), leased.queue)

@@ -10,7 +10,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.bases import LeasedJobTwin
-from queue_db.concurrency.greenlets import joined, run, within
+from queue_db.concurrency.greenlets import joined, within
 from queue_db.leased_job import Payload_co
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
@@ -66,31 +66,31 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         call ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
         AsyncSession, and awaits the verdict.
         """
-        return await run(self.leased.complete, joined(using))
+        return await self._run(self.leased.complete, joined(using))
 
     async def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
         """The attempt failed: the job is due again after ``retry_in`` seconds or the backoff. After its last attempt it is dead."""
-        return await run(self.leased.fail, error, retry_in)
+        return await self._run(self.leased.fail, error, retry_in)
 
     async def snooze(self, seconds: float) -> Verdict:
         """Make the job due again in ``seconds``; the attempt is not counted."""
-        return await run(self.leased.snooze, seconds)
+        return await self._run(self.leased.snooze, seconds)
 
     async def release(self) -> Verdict:
         """Make the job due again now; the attempt is not counted."""
-        return await run(self.leased.release)
+        return await self._run(self.leased.release)
 
     async def extend(self, seconds: float) -> Verdict:
         """Extend the lease to ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
-        return await run(self.leased.extend, seconds)
+        return await self._run(self.leased.extend, seconds)
 
     async def cancel(self) -> Verdict:
         """Cancel the job: it leaves the queue."""
-        return await run(self.leased.cancel)
+        return await self._run(self.leased.cancel)
 
     async def bury(self, error: BaseException | str) -> Verdict:
         """Send the job to the dead table at once. Use this verb if a retry would not help."""
-        return await run(self.leased.bury, error)
+        return await self._run(self.leased.bury, error)
 
     async def progress(self, fraction: float, note: str | None = None) -> Verdict:
         """Report progress: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt runs.
@@ -101,8 +101,8 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         :param fraction: 0 to 1.
         :param note: a short text, cut at 200 characters.
         """
-        return await run(self.leased.progress, fraction, note)
+        return await self._run(self.leased.progress, fraction, note)
 
     async def settle(self, outcome: Outcome) -> Verdict:
         """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""
-        return await run(self.leased.settle, outcome)
+        return await self._run(self.leased.settle, outcome)

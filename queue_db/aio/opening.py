@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -13,11 +12,12 @@ from sqlalchemy.pool import StaticPool
 
 from queue_db import backoff
 from queue_db.aio.queue import AsyncQueue
+from queue_db.codecs import Schema
 from queue_db.concurrency.greenlets import run
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.database.asynchronous import AsyncDatabase
 from queue_db.database.database import Database
-from queue_db.database.urls import wrong_sort
+from queue_db.database.urls import url_for_threads, wrong_sort
 from queue_db.db import QueueDB
 from queue_db.errors import ConfigurationError
 from queue_db.slices import load, type_hint
@@ -33,6 +33,31 @@ class InGreenlets(QueueDB):
     """The synchronous database behind an AsyncQueueDB."""
 
     _opens: ClassVar[type[Database]] = AsyncDatabase
+
+
+class ForThreads(QueueDB):
+    """The database for the threads of a worker, beside an AsyncQueueDB: of the same URL, with the same settings.
+
+    A job that is enqueued by the AsyncQueueDB wakes the worker, and transactions on its event loop use its connections.
+    """
+
+    #: The AsyncQueueDB.
+    beside: AsyncQueueDB
+    _opened: QueueDB | None = None
+
+    def join(self) -> None:
+        """Connect this object to the AsyncQueueDB, if that is open now."""
+        opened, loop = self.beside.opened_on
+        if opened is None or loop is None or opened is self._opened:
+            return
+        self._opened = opened
+        opened.notifications.add(self.notifications.wake)
+        self.core.on_loops.share(loop, cast("AsyncDatabase", opened.database))
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.notifications.remove(self.notifications.wake)
+        super().close()
 
 
 class Opening:
@@ -61,9 +86,11 @@ class Opening:
                 "this engine has one connection for all tasks at once: use a file, or AsyncQueueDB('sqlite://')"
             )
         sync = url_or_engine.sync_engine if isinstance(url_or_engine, AsyncEngine) else url_or_engine
-        self._make: Callable[[], QueueDB] = partial(InGreenlets, sync, *given, retry_after=retry_after, **named)
+        self._make: partial[InGreenlets] = partial(InGreenlets, sync, *given, retry_after=retry_after, **named)
         self._opening = asyncio.Lock()
         self._opened: QueueDB | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._learned: dict[str, Schema] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -82,10 +109,51 @@ class Opening:
         async with self._opening:
             if self._opened is None:
                 self._opened = await run(self._make)
+                self._opened.schemas.update(self._learned)
+                self._loop = asyncio.get_running_loop()
         return self
 
+    def learn(self, kind: str, schema: Schema) -> None:
+        """Check payloads of this kind with a schema, also when this object is opened later."""
+        self._learned[kind] = schema
+        if self._opened is not None:
+            self._opened.schemas[kind] = schema
+
+    def for_threads(self) -> ForThreads:
+        """Open a QueueDB of the same database, with the same settings, for threads such as those of a worker. This blocks.
+
+        The caller closes it.
+
+        :raises ConfigurationError: its driver is not installed, the engine is the caller's, or the database is in memory.
+        :raises StorageError: the server does not answer or refuses the login.
+        """
+        target, *given = self._make.args
+        if isinstance(target, Engine):
+            raise ConfigurationError(
+                "this AsyncQueueDB has an engine of yours, whose settings the threads of a worker cannot take over: give the "
+                "worker a QueueDB of the same database, Worker(QueueDB(url), …), or give AsyncQueueDB the URL"
+            )
+        try:
+            made = ForThreads(url_for_threads(target), *given, **self._make.keywords | {"replicas": None})
+        except ConfigurationError as error:
+            raise ConfigurationError(f"the threads of a worker need a driver that is not for asyncio: {error}") from error
+        if made.database.dialect.server.in_memory:
+            made.close()
+            raise ConfigurationError(
+                "this database is in memory, where only the connection of its AsyncQueueDB sees it: a worker needs a file"
+            )
+        made.schemas.update(self._learned)
+        made.beside = cast("AsyncQueueDB", self)
+        made.join()
+        return made
+
+    @property
+    def opened_on(self) -> tuple[QueueDB, asyncio.AbstractEventLoop] | tuple[None, None]:
+        """The synchronous database behind this object, and the event loop on which it was opened; None: it is not open."""
+        return (None, None) if self._opened is None or self._loop is None else (self._opened, self._loop)
+
     async def _close(self) -> None:
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._loop = self._opened, None, None
         self._forget()
         if opened is not None:
             await run(opened.close)

@@ -32,6 +32,16 @@ class LoopDatabases:
         self._database = database
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opening] = WeakKeyDictionary()
 
+    def share(self, loop: asyncio.AbstractEventLoop, database: AsyncDatabase) -> None:
+        """Use this open database on its loop; its owner closes it."""
+        self._loops[loop] = _Opening(self._database, database)
+
+    async def close_here(self) -> None:
+        """Close the database of the running loop, if it was opened here. The next transaction opens it again."""
+        opening = self._loops.pop(asyncio.get_running_loop(), None)
+        if opening is not None:
+            await opening.close()
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """A transaction on the running loop. It is committed at the end of the block, and rolled back if the block raises.
@@ -48,10 +58,10 @@ class LoopDatabases:
 class _Opening:
     """The database of one event loop, opened at its first use."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, opened: AsyncDatabase | None = None) -> None:
         self._original = database
         self._lock = asyncio.Lock()
-        self._opened: AsyncDatabase | None = None
+        self._opened = opened
         self._keeper: AsyncGenerator[AsyncDatabase, None] | None = None
 
     async def database(self) -> AsyncDatabase:
@@ -60,6 +70,10 @@ class _Opening:
                 self._keeper = self._keep()
                 self._opened = await anext(self._keeper)
             return self._opened
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.aclose()
 
     async def _keep(self) -> AsyncGenerator[AsyncDatabase, None]:
         original = self._original

@@ -82,6 +82,19 @@ def for_asyncio(url: URL, drivers: Drivers) -> URL:
     )
 
 
+def url_for_threads(url: str | URL) -> URL:
+    """The URL of the same database with the driver that is not for asyncio.
+
+    :raises ConfigurationError: as of :func:`parse_url`.
+    """
+    parsed = parse_url(url, asynchronous=True)
+    family = parsed.get_backend_name()
+    drivers = registered()[family].drivers
+    before = {name: threads for threads, name in drivers.async_options.items() if name is not None}
+    query = {before.get(name, name): value for name, value in parsed.query.items()}
+    return parsed.set(drivername=_with_driver(family, drivers.default), query=query)
+
+
 def _remedy(extra: str | None) -> str:
     return f'pip install "queue-db[{extra}]"' if extra else "install it"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
-from queue_db.outcomes import Dead, checked
+from queue_db.outcomes import Dead, Snooze, checked
 from queue_db.slices import load
 from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
 from queue_db.worker.events import EventType, log_failure
@@ -37,7 +37,7 @@ _CHECK_TIMEOUTS = 0.5
 
 
 class Loop:
-    """Calls coroutines, all on one event loop in a thread of its own.
+    """Calls coroutines, all on one event loop in a thread of its own. :class:`HostedLoop` calls them on the application's loop.
 
     :param work: calls the handler of a job and reports its end, even after a cancellation; raises nothing.
     """
@@ -132,6 +132,7 @@ class Execution:
         self._threads: Threads | None = None
         self._loop: Loop | None = None
         self._lists: Lists | None = None  # of the handlers of many jobs
+        self._hosted = worker.hosted
 
     # --- called by the thread in Worker.run() and by the fetcher ------------------------------------------------------
 
@@ -148,7 +149,8 @@ class Execution:
             options = worker.options
             self._threads = Threads(options.slots, self._call, options.names, urgency_of(options))
         if any(spec.asynchronous for spec in specs) or worker.ends.need_loop:
-            self._loop = Loop(self._await, worker.options.names)
+            hosted = self._hosted
+            self._loop = Loop(self._await, worker.options.names) if hosted is None else hosted.coroutines(self._await)
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""
@@ -249,6 +251,9 @@ class Execution:
         self._finish_on_loop(job, spec, outcome, None if began is None else time.monotonic() - began)
 
     def _finish_on_loop(self, job: LeasedJob, spec: HandlerSpec, outcome: object, seconds: float | None) -> None:
+        if self._hosted is not None and isinstance(outcome, BaseException) and job in self._in_flight and was_cancelled(outcome):
+            log.info("%r: the application has cancelled its coroutine; the attempt does not count", job, extra=about(job))
+            outcome = Snooze(0.0)
         if self._at_most_once and outcome is not None and job in self._in_flight:
             self._reports.put(partial(self.finish, job, spec, outcome, seconds))  # the loop does not wait for other reports
         else:
@@ -444,3 +449,9 @@ async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -
         if clock.expired():
             return timeout_error(spec)  # not raised: its traceback would show this package only
         raise
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """Whether the running task was cancelled by a call of its ``cancel``, and not by a future that it awaits."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

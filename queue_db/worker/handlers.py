@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, runtime_checkable
 
 from queue_db import arguments
 from queue_db.backoff import Backoff, checked, constant, give_up
@@ -17,7 +19,11 @@ from queue_db.store.schema import KIND_LENGTH
 from queue_db.worker.options import MOST_SLOTS
 
 if TYPE_CHECKING:
+    from queue_db.aio import AsyncLeasedJob
     from queue_db.processes.main import Reference
+
+# Module and name of the class, which the worker does not import.
+_AWAITED = ("queue_db.aio.leased", "AsyncLeasedJob")
 
 Executor = Literal["thread", "process"]
 """Where functions are called."""
@@ -29,6 +35,9 @@ Handler = Callable[[LeasedJob], Any]
 RetryPolicy = Mapping[type[BaseException], Backoff | float]
 """Class of exception → backoff, or seconds; of several classes that fit an exception the most specific one counts."""
 
+
+AwaitingHandler = Callable[["AsyncLeasedJob"], Coroutine[Any, Any, Any]]
+"""A coroutine function of a job whose methods are awaited. It says so by the annotation of its parameter."""
 
 Wrapper = Callable[[LeasedJob, Handler], Any]
 """A function of a job and of the function to call with it; for coroutines an ``async def``."""
@@ -65,6 +74,8 @@ class HandlerSpec:
     asynchronous: bool = False
     #: The name by which another process imports the function; None: it is called in this process.
     apart: Reference | None = None
+    #: Whether the function takes an AsyncLeasedJob.
+    awaits: bool = False
 
     def wrapped(self, wrappers: Sequence[Wrapper], function: Handler | None = None) -> Handler:
         """The handler's function inside the wrappers of its type (functions or coroutines). The first wrapper is the outermost.
@@ -72,6 +83,8 @@ class HandlerSpec:
         :param function: called in place of the handler's own function.
         """
         made = function or self.function
+        if self.awaits:
+            made = partial(_call_awaiting, made)
         for wrapper in reversed(wrappers):
             if arguments.asynchronous(wrapper) == self.asynchronous:
                 made = partial(_call_around, wrapper, made)
@@ -135,7 +148,13 @@ class Handlers:
             raise ArgumentError(f"the handler of {of_kind} has many=: a process gets one job at a time; use executor='thread'")
         apart = _apart(of_kind, function, executor, asynchronous)
         arguments.takes(f"the handler of {of_kind}", function, "one job" if spec.many is None else "one list of jobs")
-        self.by_kind[kind] = replace(_checked_options(spec), asynchronous=asynchronous, apart=apart)
+        awaits = takes_awaited_job(function)
+        if awaits and not asynchronous:
+            raise ArgumentError(
+                f"the handler of {of_kind} takes an AsyncLeasedJob, whose methods are awaited: make it async def, or annotate it "
+                "as LeasedJob"
+            )
+        self.by_kind[kind] = replace(_checked_options(spec), asynchronous=asynchronous, apart=apart, awaits=awaits)
 
     def of(self, job: LeasedJob) -> HandlerSpec:
         """Find the handler of this job. If the handler has ``max_attempts``, the job gets this number.
@@ -248,6 +267,33 @@ def _policy(retry: object) -> dict[type[BaseException], Backoff]:
             arguments.seconds(what, backoff)
         policy[kind] = checked(what, backoff) if callable(backoff) else constant(backoff)
     return policy
+
+
+def takes_awaited_job(function: Handler | AwaitingHandler) -> bool:
+    """Whether the first parameter of a function is annotated as an AsyncLeasedJob, with or without the type of its payload."""
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception:  # noqa: BLE001 - an annotation that cannot be evaluated, perhaps of another parameter: its text must do
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            return False
+    first = next(iter(signature.parameters.values()), None)
+    annotation: Any = None if first is None else first.annotation
+    if isinstance(annotation, str):
+        return re.match(r"[\"'\s]*(\w+\.)*AsyncLeasedJob\b", annotation) is not None
+    found = get_origin(annotation) or annotation
+    return isinstance(found, type) and any((one.__module__, one.__name__) == _AWAITED for one in found.__mro__)
+
+
+def awaited_job(job: LeasedJob) -> AsyncLeasedJob:
+    """The job of a worker for a coroutine that awaits its methods."""
+    made: AsyncLeasedJob = load("aio.handled", "HandledJob")(job)
+    return made
+
+
+async def _call_awaiting(function: Callable[[Any], Any], job: LeasedJob) -> Any:
+    return await function(awaited_job(job))
 
 
 def _apart(of_kind: str, function: Handler, executor: str, asynchronous: bool) -> Reference | None:

@@ -66,6 +66,7 @@ class Run:
     def __init__(self, worker: Worker, commands: Commands, lock: threading.Lock) -> None:
         options = worker.options
         self.worker = worker
+        self._hosted = worker.hosted
         self._commands = commands
         #: Guards the counts in the worker's summary.
         self.lock = lock
@@ -234,6 +235,8 @@ class Run:
             for other in self.others:
                 other.check_timeouts()
             self._upkeep.relieve()
+            if self._hosted is not None:
+                self._hosted.look_after()
         except RuntimeError as error:  # no thread can be started now
             self._watching.failed_rarely("watching timeouts and periodic tasks", error)
 

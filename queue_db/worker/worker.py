@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from sqlalchemy import URL
 
@@ -21,19 +22,34 @@ from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.leased_job import LeasedJob
-from queue_db.slices import slots
+from queue_db.slices import slots, type_hint
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import EndHook, EndHooks, EventName, Hook, Summary, only
-from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, RetryPolicy, Wrapper, check_kind, check_runs
+from queue_db.worker.handlers import (
+    AwaitingHandler,
+    Executor,
+    Handler,
+    Handlers,
+    HandlerSpec,
+    RetryPolicy,
+    Wrapper,
+    check_kind,
+    check_runs,
+)
+from queue_db.worker.hosted import Hosted
 from queue_db.worker.interruptions import INTERRUPTIONS
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.run import Run
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
 
 if TYPE_CHECKING:
+    from queue_db.aio import AsyncQueueDB
+    from queue_db.aio.opening import ForThreads
     from queue_db.processes.main import JobSnapshot
+else:
+    AsyncQueueDB = type_hint("queue_db.aio", "AsyncQueueDB")
 
-_Handler = TypeVar("_Handler", bound=Handler)
+_Handler = TypeVar("_Handler", bound=Handler | AwaitingHandler)
 _ListHandler = TypeVar("_ListHandler", bound=Callable[[list[LeasedJob[Any]]], Any])
 _ProcessHandler = TypeVar("_ProcessHandler", bound="Callable[[JobSnapshot], Any]")
 _Wrapper = TypeVar("_Wrapper", bound=Wrapper)
@@ -50,6 +66,7 @@ class Worker:
     thread goes on with the other tasks. The worker uses four connections, and a fifth that listens for notifications if the
     database has them.
 
+    :param db: a QueueDB; or an AsyncQueueDB, whose URL the worker's threads then open with a driver that is not for asyncio.
     :param queues: a queue's name; a list of names, in order of precedence; or a mapping from names to the most jobs in hand.
         With ``feeds`` the default is the queues in which failed messages become jobs.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
@@ -86,7 +103,7 @@ class Worker:
 
     def __init__(
         self,
-        db: QueueDB,
+        db: QueueDB | AsyncQueueDB,
         queues: str | Sequence[str] | Mapping[str, int] | None = None,
         *,
         concurrency: int | None = None,
@@ -111,7 +128,9 @@ class Worker:
     ) -> None:
         given = locals() | {"feeds": feeds or {}}
         _check_database(db)
-        self.db = db
+        # What the constructor got.
+        self._given = db
+        self._db: QueueDB | None = db if isinstance(db, QueueDB) else None
         self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
         self.handlers = Handlers()
         self.hooks: list[Hook] = []
@@ -120,12 +139,39 @@ class Worker:
         self._lock = threading.Lock()
         self._commands: Commands = SimpleQueue()
         self._background: threading.Thread | None = None
+        #: The ``async with`` block in which the worker runs; None: it is in no such block.
+        self.hosted: Hosted | None = None
         #: While this is set, nothing is claimed.
         self.quieted = threading.Event()
         self.summary = Summary()
         self._run: Run | None = None
         # The id of the process in which the worker runs. A fork of that process does not have the worker's threads.
         self._runs_in: int | None = None
+
+    @property
+    def db(self) -> QueueDB:
+        """The database that the worker's threads use.
+
+        If the worker got an AsyncQueueDB, its first use opens one with the same settings, and the end of a run closes it.
+
+        :raises ConfigurationError: the AsyncQueueDB has no counterpart for threads.
+        """
+        if self._db is None:
+            opened = cast("AsyncQueueDB", self._given).for_threads()
+            if self._keep(opened) is not opened:
+                opened.close()  # another thread was faster
+        return cast("QueueDB", self._db)
+
+    def _keep(self, opened: QueueDB) -> QueueDB:
+        with self._lock:
+            self._db = self._db or opened
+            return self._db
+
+    def _close_own(self) -> None:
+        """Close the database if it was opened here."""
+        if self._db is not None and self._db is not self._given:
+            self._db.close()
+            self._db = None
 
     def configure(self, **options: Unpack[WorkerOptions]) -> None:
         """Change options of this worker before it runs; they are named as in the constructor.
@@ -147,7 +193,7 @@ class Worker:
         _check_names(options)
         settings: dict[str, Any] = {field.name: getattr(self.options, field.name) for field in fields(self.options) if field.init}
         settings |= options
-        other = type(self)(self.db, settings.pop("queues"), **settings)
+        other = type(self)(self._given, settings.pop("queues"), **settings)
         other.handlers, other.hooks, other.ends, other.wrappers = self.handlers, self.hooks, self.ends, self.wrappers
         return other
 
@@ -216,7 +262,9 @@ class Worker:
         """Decorate the handler of jobs of this kind; None: of every kind without a handler of its own.
 
         The handler gets the job. Its return value completes the job and is the job's result, unless the value is a Snooze, Retry,
-        Cancel or Dead. An exception fails the attempt. An ``async def`` runs on the worker's event loop.
+        Cancel or Dead. An exception fails the attempt. An ``async def`` runs on the worker's event loop, or with
+        ``async with worker`` on the application's. If its parameter is annotated as an :class:`~queue_db.aio.AsyncLeasedJob`, it
+        gets one.
 
         :param many: the handler gets a list of at most so many jobs, and returns nothing, one outcome for all, a list with one for
             each, or a mapping from jobs to outcomes. An exception fails all; their next attempts are in shorter lists.
@@ -246,7 +294,10 @@ class Worker:
         model = None if schema is None else Schema(schema)
         self.handlers.add(kind, HandlerSpec(function, schema=model, **options), executor)
         if model is not None and kind is not None:
-            self.db.schemas[kind] = model
+            if self._db is not None:
+                self._db.schemas[kind] = model
+            if not isinstance(self._given, QueueDB):
+                self._given.learn(kind, model)
         return function
 
     @overload
@@ -307,6 +358,8 @@ class Worker:
     def run(self, until_empty: bool = False, *, started: Callable[[], None] | None = None) -> Summary:
         """Run jobs until :meth:`stop`, or in the main thread until SIGTERM, SIGINT or SIGHUP.
 
+        The coroutines of a worker that got an AsyncQueueDB run in this thread, and can use it: it is open meanwhile.
+
         The first signal stops as :meth:`stop` does; a second one, unless it is SIGHUP, releases running jobs at once. SIGTSTP calls
         :meth:`quiet`, SIGCONT calls :meth:`resume`, and SIGUSR1 logs the stack of every thread.
 
@@ -316,13 +369,33 @@ class Worker:
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         :raises ConfigurationError: the worker has no handlers or runs already, or a cursor of ``feeds`` is not a shared one.
         """
+        if not isinstance(self._given, QueueDB) and self._given.opened_on[0] is None and not _loop_runs():
+            self.handlers.require(self.options.names)
+            self._begin()
+            with signals_queued(self._commands):
+                asyncio.run(self._run_on_loop(until_empty=until_empty, started=started))
+            return self.summary
         self.check_start()
         self._begin()
         return self._work(until_empty=until_empty, started=started)
 
+    async def _run_on_loop(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
+        """Open the AsyncQueueDB on a loop in this thread, where its coroutines can use it, and run there."""
+        work = partial(self._work_hosted, until_empty=until_empty, then=started)
+        try:
+            async with cast("AsyncQueueDB", self._given):
+                self.hosted = Hosted(self.stop)
+                await self.hosted.start(work, f"queue_db worker of {self.options.names}")
+                await self.hosted.wait()
+        finally:
+            self._runs_in = None
+            self._leave()
+
     def _begin(self) -> None:
         with self._lock:
-            if self.running:
+            if self.hosted is not None and not self.hosted.is_here:
+                self.hosted = None
+            if self.running or self.hosted is not None:
                 raise ConfigurationError(
                     f"the worker of {self.options.names} runs already: start it in one place, of an app and its sub-apps in the "
                     "outermost; worker.changed() makes another one with the same handlers, which runs and stops by itself"
@@ -393,6 +466,61 @@ class Worker:
             self._background = None
         self._discard_commands()
 
+    async def __aenter__(self) -> Self:
+        """Run in the background until the end of the block, with the coroutines on the running event loop.
+
+        The start does not block the loop. The end of the block stops the worker: running jobs have ``grace`` seconds, while the
+        loop goes on. A cancellation of the task at the end releases them at once.
+
+        :raises SchemaOutOfDateError: the tables are missing or of another version.
+        :raises ConfigurationError: no event loop of asyncio runs, the worker has no handlers or runs already, or a cursor of
+            ``feeds`` is not a shared one.
+        """
+        self.handlers.require(self.options.names)
+        hosted = Hosted(self.stop)
+        self._begin()
+        self.hosted = hosted
+        try:
+            await hosted.start(self._work_hosted, f"queue_db worker of {self.options.names}")
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        hosted = self.hosted
+        try:
+            if hosted is not None:
+                await hosted.end()
+                # What handlers have opened for job.transaction(). Without such a handler nothing is imported for it.
+                if self._db is not None and "on_loops" in vars(self._db.core):
+                    await self._db.core.on_loops.close_here()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.hosted = None
+        if not self.running:
+            self._discard_commands()
+
+    def _work_hosted(
+        self, started: Callable[[], None], *, until_empty: bool = False, then: Callable[[], None] | None = None
+    ) -> None:
+        def begins() -> None:
+            started()
+            if then is not None:
+                then()
+
+        try:
+            if not isinstance(self._given, QueueDB):
+                cast("ForThreads", self.db).join()
+            self.check_start()
+            self._work(until_empty=until_empty, started=begins)
+        finally:
+            self._close_own()
+            self._discard_commands()
+            self._runs_in = None
+
     def _discard_commands(self) -> None:
         """Empty the queue of commands after a run: a late stop must not affect the next run."""
         with suppress(Empty):
@@ -444,5 +572,10 @@ def _check_names(options: WorkerOptions) -> None:
 def _check_database(db: object) -> None:
     if isinstance(db, str | URL):
         raise ArgumentError(f"db={masked(db)!r}: must be a QueueDB: Worker(QueueDB({masked(db)!r}), …)")
-    if not isinstance(db, QueueDB):
-        raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB")
+    if not isinstance(db, QueueDB) and not hasattr(db, "for_threads"):
+        raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB or an AsyncQueueDB")
+
+
+def _loop_runs() -> bool:
+    """Whether an event loop runs in this thread."""
+    return asyncio._get_running_loop() is not None  # noqa: SLF001 - get_running_loop raises

@@ -14,7 +14,7 @@ from tools import asynchronous
 from tools.asynchronous import FILES, ROOT, TWINS, different, for_tasks, main, twinned
 
 #: The files of ``aio`` that are written by hand.
-BY_HAND = {"aio.__init__", "aio.bases", "aio.opening", "feeds.aio.__init__", "feeds.aio.bases"}
+BY_HAND = {"aio.__init__", "aio.bases", "aio.handled", "aio.opening", "feeds.aio.__init__", "feeds.aio.bases"}
 
 Change = Callable[[str, str, str], None]
 
