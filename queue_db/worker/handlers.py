@@ -17,6 +17,7 @@ from queue_db.store.schema import KIND_LENGTH
 
 if TYPE_CHECKING:
     from queue_db.processes.main import Reference
+    from queue_db.worker.worker import Worker
 
 Executor = Literal["thread", "process"]
 """Where functions are called."""
@@ -36,6 +37,18 @@ class Stoppable(Protocol):
 
     def stop(self) -> None:
         """End the running calls; their results do not count."""
+
+
+@runtime_checkable
+class Registry(Protocol):
+    """Handlers that were defined without a worker. ``Worker(db, registry)`` serves the registry's queues with them."""
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """The queues of the jobs that the handlers are for."""
+
+    def attach(self, worker: Worker, /) -> None:
+        """Add the handlers to a worker, by :meth:`Worker.handles`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.slices import slots
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook, Summary
-from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
+from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Registry, Wrapper, check_runs
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.run import Run
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
@@ -43,8 +43,9 @@ class Worker:
     thread goes on with the other tasks. The worker uses four connections, and a fifth that listens for notifications if the
     database has them.
 
-    :param queues: a queue's name; a list of names, in order of precedence; or a mapping from names to the most jobs in hand.
-        With ``feeds`` the default is the queues in which failed messages become jobs.
+    :param queues: a queue's name; a list of names, in order of precedence; or a mapping from names to the most jobs in hand; or
+        a registry of tasks, whose queues and handlers the worker takes. With ``feeds`` the default is the queues in which failed
+        messages become jobs.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
     :param lease: seconds for which a claim or an extension leases jobs; if this process is killed, its jobs wait up to that long.
     :param mode: ``at_least_once``; or ``at_most_once``: jobs are deleted when they are claimed, and a job is lost if
@@ -76,7 +77,7 @@ class Worker:
     def __init__(
         self,
         db: QueueDB,
-        queues: str | Sequence[str] | Mapping[str, int] | None = None,
+        queues: str | Sequence[str] | Mapping[str, int] | Registry | None = None,
         *,
         concurrency: int | None = None,
         lease: float = 60.0,
@@ -95,7 +96,8 @@ class Worker:
         feeds: Mapping[str, int] | None = None,
         span: int = 100,
     ) -> None:
-        given = locals() | {"feeds": feeds or {}}
+        registry, served = (queues, queues.queues) if isinstance(queues, Registry) else (None, queues)
+        given = locals() | {"queues": served, "feeds": feeds or {}}
         _check_database(db)
         self.db = db
         self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
@@ -111,6 +113,8 @@ class Worker:
         self._run: Run | None = None
         # The id of the process in which the worker runs. A fork of that process does not have the worker's threads.
         self._runs_in: int | None = None
+        if registry is not None:
+            registry.attach(self)
 
     def configure(self, **options: Unpack[WorkerOptions]) -> None:
         """Change options of this worker before it runs; they are named as in the constructor.
