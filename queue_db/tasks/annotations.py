@@ -61,7 +61,9 @@ class Signature:
     def _check(self, parameter: inspect.Parameter) -> None:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
-            raise ArgumentError(f"{self._what} takes {stars}{parameter.name}: the payload has each argument by its name; write them out")
+            raise ArgumentError(
+                f"{self._what} takes {stars}{parameter.name}: the payload has each argument by its name; write them out"
+            )
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise ArgumentError(f"{self._what}: {parameter.name} is positional-only: the payload has names; remove the / behind it")
         if self._job_of(parameter) is not None:
@@ -120,5 +122,5 @@ def _job_class(annotation: Any) -> Job | None:
                 return _ALIASES[name]
         return "LeasedJob" if origin is load("leased_job", "JobData") else None
     text = getattr(annotation, "__forward_arg__", annotation)
-    found = _LAST.fullmatch(text.strip()) if isinstance(text, str) else None
+    found = _LAST.fullmatch(text.strip(" '\"")) if isinstance(text, str) else None
     return None if found is None else _ALIASES.get(found[1])

@@ -83,13 +83,14 @@ def _compact(error: ValueError) -> str:
 def model(name: str, types: Mapping[str, Any], optional: frozenset[str]) -> Any:
     """A class with a field for each argument, for :func:`read`. Fields that are not given are left out by :func:`given`.
 
+    :param name: the name of the task.
     :param types: the type of each argument.
     :param optional: the arguments that have defaults.
     :raises ArgumentError: a type cannot be read from JSON; the message names the argument.
     """
     module = msgspec()
     for argument, kind in types.items():
-        _check(module, argument, kind)
+        _check(module, f"task {name!r}: argument {argument}", kind)
     fields = [(one, kind, module.UNSET) if one in optional else (one, kind) for one, kind in types.items()]
     return module.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
@@ -101,19 +102,21 @@ def given(made: Any) -> dict[str, Any]:
     return {name: value for name, value in values if value is not unset}
 
 
-def _check(module: Any, argument: str, kind: Any) -> None:
+def _check(module: Any, what: str, kind: Any) -> None:
     try:
         module.json.Decoder(kind, dec_hook=_read)  # refuses unions whose members JSON cannot tell apart
         info = module.inspect.type_info(kind)
     except (TypeError, NameError) as error:
-        raise ArgumentError(f"argument {argument}: {error}") from error
+        raise ArgumentError(f"{what}: {error}") from error
     for node in _nodes(info, set()):
-        cls = getattr(node, "cls", None)
+        cls: Any = getattr(node, "cls", None)
         if isinstance(node, module.inspect.DataclassType) and hasattr(cls, "__pydantic_validator__"):
-            raise ArgumentError(f"argument {argument}: {cls.__name__} is a dataclass of pydantic: take a BaseModel, or a plain dataclass")
+            raise ArgumentError(
+                f"{what}: {name} is a dataclass of pydantic: take a BaseModel, or a plain dataclass"
+            )
         if isinstance(node, module.inspect.CustomType) and not _ours(cls):
             name = getattr(cls, "__name__", cls)
-            raise ArgumentError(f"argument {argument}: {name} is no type of JSON: take a dataclass, a model, or plain values")
+            raise ArgumentError(f"{what}: {name} is no type of JSON: take a dataclass, a model, or plain values")
 
 
 def _ours(cls: Any) -> bool:

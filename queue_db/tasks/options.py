@@ -70,9 +70,7 @@ class Defaults:
         if self.unique_for is not None:
             arguments.seconds("unique_for", self.unique_for, zero=False)
             if self.unique is None:
-                raise ArgumentError(
-                    argument="unique_for", problem=" is the time for which a unique key stays taken: give unique="
-                )
+                raise ArgumentError(argument="unique_for", problem=" is the time for which a unique key stays taken: give unique=")
 
 
 def known(what: str, options: Mapping[str, object], *kinds: type) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from queue_db import arguments
 from queue_db.codecs import Schema
-from queue_db.errors import ArgumentError, PayloadError, text_of
+from queue_db.errors import ArgumentError, ConfigurationError, PayloadError, text_of
+from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.slices import load
 from queue_db.tasks import coding
@@ -64,7 +65,9 @@ class Payloads:
         """The payload of a job with these arguments.
 
         :raises PayloadError: an argument does not fit its annotation, or JSON cannot have it.
+        :raises ArgumentError, ConfigurationError: as :meth:`resolve`.
         """
+        _ = self._model  # a mistake in an annotation is no mistake of the call
         payload = {}
         for name, value in given.items():
             try:
@@ -120,6 +123,8 @@ class Payloads:
             if job_class == "JobSnapshot":
                 snapshot = load("processes.main", "JobSnapshot")
                 return (job if isinstance(job, snapshot) else snapshot.of(job),)
+            if job_class == "AsyncLeasedJob" and isinstance(job, LeasedJob):
+                raise ConfigurationError(f"task {self._name!r} takes an AsyncLeasedJob, and this worker has a LeasedJob: take that")
             return (job,)
 
         async def coroutine(job: Any) -> Any:
@@ -131,16 +136,13 @@ class Payloads:
         made = coroutine if arguments.asynchronous(function) else plain
         # A handler process imports it by this name.
         made.__module__ = function.__module__
+        made.__annotations__ = {"job": job_class or "LeasedJob"}
         made.__qualname__ = f"{getattr(function, '__qualname__', self._name)}.handler"
         return made
 
     @cached_property
     def _model(self) -> Any:
-        try:
-            return coding.model(self._name, self.signature.types(), frozenset(self.signature.defaults))
-        except ArgumentError as error:
-            error.place = error.place or f"task {self._name!r}: "
-            raise
+        return coding.model(self._name, self.signature.types(), frozenset(self.signature.defaults))
 
     @cached_property
     def _result(self) -> Any:

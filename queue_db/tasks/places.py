@@ -21,7 +21,7 @@ class Place(Protocol):
     def many(self, batch: Batch, /) -> Any: ...
     async def amany(self, batch: Batch, /) -> Any: ...
     def wait(self, job_id: int, timeout: float, /) -> Any: ...
-    async def await_(self, job_id: int, timeout: float, /) -> Any: ...
+    async def await_(self, job_id: int, timeout: float, /) -> Any: ...  # noqa: ASYNC109 - as AsyncQueueDB.wait
 
 
 class Databases:
@@ -67,4 +67,4 @@ def _other(bound: object) -> str:
 
 
 def _options(job: NewTask) -> Mapping[str, Any]:
-    return {**job.options, "on_duplicate": job.on_duplicate, "using": job.using}
+    return {**job.options(), "on_duplicate": job.on_duplicate, "using": job.using}

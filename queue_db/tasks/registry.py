@@ -141,7 +141,12 @@ class Tasks:
 
     @property
     def queues(self) -> list[str]:
-        """The queues of the tasks, in the order of their definitions."""
+        """The queues of the tasks, in the order of their definitions.
+
+        :raises ConfigurationError: there are no tasks.
+        """
+        if not self._by_kind:
+            raise ConfigurationError("there are no tasks: import the modules that define them before the worker is made")
         return list(dict.fromkeys(task.defaults.queue for task in self._by_kind.values()))
 
     def bind(self, db: QueueDB | AsyncQueueDB) -> None:
@@ -161,23 +166,30 @@ class Tasks:
         self._show_schemas(self._by_kind.values())
 
     def worker(self, db: QueueDB, **options: Unpack[WorkerOptions]) -> Worker:
-        """A worker that runs these tasks, with the options of :class:`queue_db.worker.Worker`; by default it serves their queues."""
+        """A worker that runs these tasks. By default it serves their queues.
+
+        :param options: those of :class:`queue_db.worker.Worker`.
+        """
         settings: dict[str, Any] = {**options}
-        made: Worker = load("worker", "Worker")(db, settings.pop("queues", None) or self.queues, **settings)
+        made: Worker = load("worker", "Worker")(db, **{"queues": self.queues} | settings)
         self.attach(made)
         return made
 
     def attach(self, worker: Worker) -> None:
         """Add the handlers of the tasks that are defined by now to a worker.
 
+        If the tasks have no QueueDB yet, they enqueue through that of the worker.
+
         :raises ArgumentError: an annotation cannot be evaluated, or the worker has a handler for one of the kinds.
-        :raises ConfigurationError: there are no tasks, or msgspec is not installed.
+        :raises ConfigurationError: msgspec is not installed.
         """
-        if not self._by_kind:
-            raise ConfigurationError("there are no tasks: import the modules that define them before the worker is made")
         for kind, task in self._by_kind.items():
             task.payloads.resolve()
-            worker.handles(kind, schema=task.payloads.schema.model, **task.handling)(task.handler)
+            options: dict[str, Any] = {**task.handling}
+            handles: Callable[[Any], Any] = worker.handles(kind, schema=task.payloads.schema.model, **options)
+            handles(task.handler)
+        if self._databases.sync is None:
+            self.bind(worker.db)
 
     @contextmanager
     def replaced(self, place: Place) -> Iterator[None]:
@@ -199,9 +211,9 @@ class Tasks:
 
 
 def _check_executor(task: Task[..., Any, Any]) -> None:
-    """Check that the task gets the job that its function takes.
+    """Check that a handler process can give the function the job that it takes.
 
-    :raises ArgumentError: a handler process has no leased job; a worker gives no job of asyncio.
+    :raises ArgumentError: the function takes another one than a JobSnapshot.
     """
     job = task.payloads.signature.job
     if task.handling.get("executor") == "process" and job not in (None, "JobSnapshot"):

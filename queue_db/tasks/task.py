@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cached_property, update_wrapper
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
 from queue_db import arguments
@@ -45,22 +46,29 @@ TaskJob: TypeAlias = LeasedJob[Mapping[str, object]]
 class NewTask:
     """A call that becomes a job."""
 
-    __slots__ = ("given", "kind", "on_duplicate", "options", "payload", "queue", "task", "using")
+    __slots__ = ("defaults", "given", "kind", "on_duplicate", "own", "payload", "queue", "task", "using")
 
     def __init__(self, task: Task[Any, Any, Any], given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        defaults = task.defaults
         self.task = task
         self.kind = task.name
         #: The arguments by name, as the function gets them.
         self.given = given
         #: The arguments by name, in the types of JSON.
         self.payload = task.payloads.written(given)
-        chosen = dict(options)
-        self.queue: str = chosen.pop("queue", defaults.queue)
-        self.using: Any = chosen.pop("connection", None)
-        self.on_duplicate: OnDuplicate = chosen.pop("on_duplicate", None) or defaults.on_duplicate
-        #: The other options, as Queue.enqueue takes them.
-        self.options = task.options_for(self.payload) | chosen
+        #: What ``using`` was given.
+        self.own = options
+        #: What the task's options make of the arguments.
+        self.defaults = task.options_for(self.payload)
+        self.queue: str = options.get("queue", task.defaults.queue)
+        self.using: Any = options.get("connection")
+        self.on_duplicate: OnDuplicate = options.get("on_duplicate", task.defaults.on_duplicate)
+
+    def options(self, of_call: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The options of Queue.enqueue that belong to one job.
+
+        :param of_call: options that a call of ``many`` has for all its jobs.
+        """
+        return self.defaults | {name: value for name, value in {**of_call, **self.own}.items() if name not in OF_ALL}
 
 
 class Call(Generic[P]):
@@ -111,7 +119,8 @@ class Enqueuing(Generic[P, Id_co]):
     def many(self, calls: Iterable[Call[P]]) -> list[Id_co]:
         """Add a job for each :class:`Call`, all in one transaction; return the ids by position.
 
-        ``using(…).call(…)`` gives one job its own options. Queue, connection and ``on_duplicate`` are those of ``using(…).many(…)``.
+        ``using(…).call(…)`` gives one job its own options. The queue, the connection and ``on_duplicate`` are given to
+        ``using(…).many(…)``.
 
         :raises ArgumentError: a call belongs to another task, or has a queue, a connection or ``on_duplicate`` of its own.
         """
@@ -142,18 +151,18 @@ class Batch:
     """
 
     def __init__(self, task: Task[Any, Any, Any], jobs: list[NewTask], options: Mapping[str, Any]) -> None:
-        of_all = {name: value for name, value in options.items() if name in OF_ALL}
-        own = {name: value for name, value in options.items() if name not in OF_ALL}
         self.task = task
         self.jobs = jobs
-        self.queue: str = of_all.get("queue", task.defaults.queue)
-        self.using: Any = of_all.get("connection")
-        self.on_duplicate: OnDuplicate = of_all.get("on_duplicate") or task.defaults.on_duplicate
+        self.queue: str = options.get("queue", task.defaults.queue)
+        self.using: Any = options.get("connection")
+        self.on_duplicate: OnDuplicate = options.get("on_duplicate", task.defaults.on_duplicate)
         for position, job in enumerate(jobs):
-            if job.using is not None or job.queue not in (self.queue, task.defaults.queue):
-                raise ArgumentError(f"job {position}: the queue and the connection are those of all jobs: using(…).many(…)")
+            if own := OF_ALL & job.own.keys():
+                raise ArgumentError(
+                    f"job {position}: {', '.join(sorted(own))} must be the same for all jobs: give it to using(…).many(…)"
+                )
         #: Items of Queue.enqueue_many.
-        self.items = [(job.kind, job.payload, own | job.options) for job in jobs]
+        self.items = [(job.kind, job.payload, job.options(options)) for job in jobs]
 
 
 class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
@@ -189,12 +198,12 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
                 self.payloads.check_key(what, key)
 
     @overload
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Returned_co: ...
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Returned_co: ...
 
     @overload
     def __call__(self, job: JobData, /, *args: P.args, **kwargs: P.kwargs) -> Returned_co: ...
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         return self.function(*args, **kwargs)
 
@@ -223,9 +232,7 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
         return Enqueuing(self, given if on_duplicate is None else given | {"on_duplicate": on_duplicate})
 
     @overload
-    def wait(
-        self: Task[P, Coroutine[Any, Any, T | Snooze | Retry | Cancel | Dead], Id_co], job_id: int, timeout: float
-    ) -> T: ...
+    def wait(self: Task[P, Coroutine[Any, Any, T | Snooze | Retry | Cancel | Dead], Id_co], job_id: int, timeout: float) -> T: ...
 
     @overload
     def wait(self: Task[P, T | Snooze | Retry | Cancel | Dead, Id_co], job_id: int, timeout: float) -> T: ...
@@ -242,12 +249,14 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
         return self.payloads.result(self.tasks.place.wait(job_id, timeout))
 
     @overload
-    async def await_(
-        self: Task[P, Coroutine[Any, Any, T | Snooze | Retry | Cancel | Dead], Id_co], job_id: int, timeout: float
+    async def await_(  # the argument is that of AsyncQueueDB.wait
+        self: Task[P, Coroutine[Any, Any, T | Snooze | Retry | Cancel | Dead], Id_co],
+        job_id: int,
+        timeout: float,  # noqa: ASYNC109
     ) -> T: ...
 
     @overload
-    async def await_(self: Task[P, T | Snooze | Retry | Cancel | Dead, Id_co], job_id: int, timeout: float) -> T: ...
+    async def await_(self: Task[P, T | Snooze | Retry | Cancel | Dead, Id_co], job_id: int, timeout: float) -> T: ...  # noqa: ASYNC109
 
     async def await_(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
         """:meth:`wait` for asyncio, through the AsyncQueueDB of the tasks."""
