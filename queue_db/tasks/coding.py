@@ -110,12 +110,10 @@ def _check(module: Any, what: str, kind: Any) -> None:
         raise ArgumentError(f"{what}: {error}") from error
     for node in _nodes(info, set()):
         cls: Any = getattr(node, "cls", None)
+        name = cls.__name__ if isinstance(cls, type) else str(cls)
         if isinstance(node, module.inspect.DataclassType) and hasattr(cls, "__pydantic_validator__"):
-            raise ArgumentError(
-                f"{what}: {name} is a dataclass of pydantic: take a BaseModel, or a plain dataclass"
-            )
+            raise ArgumentError(f"{what}: {name} is a dataclass of pydantic: take a BaseModel, or a plain dataclass")
         if isinstance(node, module.inspect.CustomType) and not _ours(cls):
-            name = getattr(cls, "__name__", cls)
             raise ArgumentError(f"{what}: {name} is no type of JSON: take a dataclass, a model, or plain values")
 
 

@@ -71,9 +71,7 @@ class Class:
         (fine, {"group": ""}, "group is empty"),
     ],
 )
-def test_a_definition_that_cannot_work_says_why(
-    tasks: Tasks, function: Any, options: dict[str, Any], message: str
-) -> None:
+def test_a_definition_that_cannot_work_says_why(tasks: Tasks, function: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(message)):
         tasks.task(**{"queue": "mail", **options})(function)
     assert not tasks.by_kind
@@ -115,7 +113,7 @@ def test_a_kind_belongs_to_one_task(tasks: Tasks) -> None:
     assert list(tasks.by_kind) == ["one", "old"]
 
 
-def by_name(job, user: int) -> None: ...  # noqa: ANN001 - that is the point
+def by_name(job, user: int) -> None: ...
 def by_class(first: LeasedJob, user: int) -> None: ...
 def by_alias(first: TaskJob, user: int) -> None: ...
 def by_parameter(first: LeasedJob[dict[str, int]], user: int) -> None: ...

@@ -71,7 +71,7 @@ def tasks() -> Tasks:
 
 
 def task_of(tasks: Tasks, annotation: Any, **options: Any) -> Task[..., Any, Any]:
-    def task(it):  # noqa: ANN001, ANN202 - set below
+    def task(it):
         return it
 
     task.__annotations__ = {"it": annotation, "return": annotation}
@@ -153,12 +153,12 @@ def welcome(user: int, at: datetime | None = None, *, box: Box | None = None, li
         ({"user": 7, "usr": 7}, "got an unexpected keyword argument 'usr'"),
     ],
 )
-def test_a_wrong_argument_is_refused_at_the_enqueue_by_its_name(
-    tasks: Tasks, arguments: Mapping[str, Any], message: str
-) -> None:
+def test_a_wrong_argument_is_refused_at_the_enqueue_by_its_name(tasks: Tasks, arguments: Mapping[str, Any], message: str) -> None:
     task = tasks.task(queue="mail")(welcome)
     for call in (task.call, task.using(delay=3).call, task.enqueue):
-        with pytest.raises(PayloadError, match="payload of job kind 'welcome': does not fit welcome: " + re.escape(message)) as error:
+        with pytest.raises(
+            PayloadError, match="payload of job kind 'welcome': does not fit welcome: " + re.escape(message)
+        ) as error:
             call(**arguments)
         assert "p4ss" not in str(error.value)
 
@@ -208,7 +208,7 @@ def test_results_leave_out_what_is_no_result(tasks: Tasks) -> None:
 
 
 def keys(tasks: Tasks, function: Callable[..., Any], **options: Any) -> Mapping[str, Any]:
-    return tasks.task(queue="mail", **options)(function).call(**{"user": 7, "at": "2026-03-01"}).job.options()
+    return tasks.task(queue="mail", **options)(function).call(user=7, at="2026-03-01").job.options()
 
 
 def test_a_key_is_made_of_the_arguments_that_its_function_names() -> None:
