@@ -26,10 +26,9 @@ class Drift(NamedTuple):
     @property
     def sentence(self) -> str:
         """The sentence for people."""
-        number = f"{self.jobs:,} job{'' if self.jobs == 1 else 's'}"
-        fix = f"aliases=[{self.kind!r}] lets a task run {'it' if self.jobs == 1 else 'them'}"
-        like = f" ({', '.join(map(repr, self.like))}?)" if self.like else ""
-        return f"queue {self.queue!r}: {number} of kind {self.kind!r} and no task has this kind{like}: {fix}"
+        jobs = f"{self.jobs:,} job{'' if self.jobs == 1 else 's'} of kind {self.kind!r} wait{'s' if self.jobs == 1 else ''}"
+        like = f"; did you mean {' or '.join(map(repr, self.like))}?" if self.like else ""
+        return f"queue {self.queue!r}: {jobs}, and no task has this kind: give one aliases=[{self.kind!r}]{like}"
 
 
 def drift(db: QueueDB, tasks: Tasks) -> list[Drift]:

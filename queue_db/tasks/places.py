@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from queue_db.errors import ConfigurationError
+from queue_db import arguments
+from queue_db.db import QueueDB
+from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.slices import load
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
-    from queue_db.db import QueueDB
-    from queue_db.tasks.task import Batch, NewTask
+    from queue_db.tasks.task import Batch, NewTask, Task
 
 
 class Place(Protocol):
@@ -30,6 +32,26 @@ class Databases:
     def __init__(self) -> None:
         self.sync: QueueDB | None = None
         self.asynchronous: AsyncQueueDB | None = None
+
+    def bind(self, db: object, tasks: Mapping[str, Task[..., Any, Any]]) -> None:
+        """Send the enqueues to this object.
+
+        :param tasks: the tasks by kind, whose payloads the object is to check at untyped enqueues.
+        :raises ArgumentError: ``db`` is no database object.
+        """
+        if isinstance(db, QueueDB):
+            self.sync = db
+        elif isinstance(db, load("aio", "AsyncQueueDB")):
+            self.asynchronous = db
+        else:
+            raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB or an AsyncQueueDB")
+        self.show(tasks)
+
+    def show(self, tasks: Mapping[str, Task[..., Any, Any]]) -> None:
+        """Let the databases check the payloads of these tasks."""
+        for db in (self.sync, self.asynchronous):
+            if db is not None:
+                db.schemas.update({kind: task.payloads.schema for kind, task in tasks.items()})
 
     def enqueue(self, job: NewTask) -> Any:
         return self._sync("enqueue").queue(job.queue).enqueue(job.kind, job.payload, **_options(job))

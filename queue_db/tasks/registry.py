@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from queue_db import arguments
-from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import OnDuplicate
 from queue_db.slices import load
@@ -20,6 +19,7 @@ from queue_db.verbs.new_jobs import policy
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
+    from queue_db.db import QueueDB
     from queue_db.worker import Worker
     from queue_db.worker.options import WorkerOptions
 
@@ -130,8 +130,9 @@ class Tasks:
                 there = self._by_kind.get(one, task)
                 raise ArgumentError(f"task {kind!r}: {there!r} has the kind {one!r} already: give another name= or aliases=")
         _check_executor(task)
-        self._by_kind |= dict.fromkeys(task.kinds, task)
-        self._show_schemas([task])
+        own = dict.fromkeys(task.kinds, task)
+        self._by_kind |= own
+        self._databases.show(own)
         return task
 
     @property
@@ -157,13 +158,7 @@ class Tasks:
 
         :raises ArgumentError: ``db`` is neither.
         """
-        if isinstance(db, QueueDB):
-            self._databases.sync = db
-        elif isinstance(db, load("aio", "AsyncQueueDB")):
-            self._databases.asynchronous = db
-        else:
-            raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB or an AsyncQueueDB")
-        self._show_schemas(self._by_kind.values())
+        self._databases.bind(db, self._by_kind)
 
     def worker(self, db: QueueDB, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker that runs these tasks. By default it serves their queues.
@@ -178,7 +173,7 @@ class Tasks:
     def attach(self, worker: Worker) -> None:
         """Add the handlers of the tasks that are defined by now to a worker.
 
-        If the tasks have no QueueDB yet, they enqueue through that of the worker.
+        If the tasks have no open QueueDB, they enqueue through that of the worker.
 
         :raises ArgumentError: an annotation cannot be evaluated, or the worker has a handler for one of the kinds.
         :raises ConfigurationError: msgspec is not installed.
@@ -188,8 +183,8 @@ class Tasks:
             options: dict[str, Any] = {**task.handling}
             handles: Callable[[Any], Any] = worker.handles(kind, schema=task.payloads.schema.model, **options)
             handles(task.handler)
-        if self._databases.sync is None:
-            self.bind(worker.db)
+        if isinstance(self.place, Databases) and (self.place.sync is None or self.place.sync.database.closed):
+            self.place.bind(worker.db, self._by_kind)
 
     @contextmanager
     def replaced(self, place: Place) -> Iterator[None]:
@@ -199,12 +194,6 @@ class Tasks:
             yield
         finally:
             self.place = before
-
-    def _show_schemas(self, tasks: Iterable[Task[..., Any, Any]]) -> None:
-        """Let the databases check the payloads of these tasks at untyped enqueues."""
-        for db in (self._databases.sync, self._databases.asynchronous):
-            if db is not None:
-                db.schemas.update({kind: task.payloads.schema for task in tasks for kind in task.kinds})
 
     def __repr__(self) -> str:
         return f"<Tasks {', '.join(self._by_kind)}>"

@@ -48,10 +48,9 @@ def test_doctor_tells_of_jobs_that_no_task_runs(ask_at: Ask, own_url: str, db: Q
     assert ask_at(own_url, "doctor", "--app", PLACE, "--json").record["stuck"] == []
     db.queue("shop").enqueue_many([("gret", {"name": "Ada"}, {"delay": 600}), ("gret", None), ("fare", None)])
     found = ask_at(own_url, "doctor", "--app", PLACE, "--json", status=1).record["stuck"]
-    assert found == [
-        "queue 'shop': 1 job of kind 'fare' and no task has this kind: aliases=['fare'] lets a task run it",
-        "queue 'shop': 2 jobs of kind 'gret' and no task has this kind ('greet', 'old_greet'?): aliases=['gret'] lets a task run them",
-    ]
+    fare = "queue 'shop': 1 job of kind 'fare' waits, and no task has this kind: give one aliases=['fare']"
+    gret = "queue 'shop': 2 jobs of kind 'gret' wait, and no task has this kind: give one aliases=['gret']"
+    assert found == [fare, f"{gret}; did you mean 'greet' or 'old_greet'?"]
     assert "stuck: queue 'shop': 1 job of kind 'fare'" in ask_at(own_url, "doctor", "--app", PLACE, status=1).out
     assert ask_at(own_url, "doctor", "--json").record["stuck"] == []
     assert "must be a queue_db.tasks.Tasks" in ask_at(own_url, "doctor", "--app", f"{PLACE}.task", status=2).err
