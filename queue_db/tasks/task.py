@@ -221,10 +221,11 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
     def using(self, *, on_duplicate: OnDuplicate | None = None, **options: Unpack[EnqueueOptions]) -> Enqueuing[P, Any]:
         """Options for the enqueues of the object that is returned: ``welcome.using(delay=60).enqueue(user=7)``.
 
-        They are those of :meth:`queue_db.Queue.enqueue`, and ``queue``.
+        They are those of :meth:`queue_db.Queue.enqueue`, and ``queue``. With ``connection``, a Connection or Session, or for
+        ``aenqueue`` and ``amany`` an AsyncConnection or AsyncSession, the jobs commit or roll back with the caller's own data.
 
-        :param connection: a Connection or Session, or for ``aenqueue`` and ``amany`` an AsyncConnection or AsyncSession: the jobs
-            commit or roll back with the caller's own data.
+        :param on_duplicate: what to do if a live job has the unique key.
+        :param options: the other options.
         :raises ArgumentError: there is no such option.
         """
         known("an enqueue", options, EnqueueOptions)
@@ -243,7 +244,9 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
         The task must retain results: ``result_ttl=``.
 
         :param timeout: seconds.
-        :raises JobDeadError, JobNotFoundError, TimeoutError: as :meth:`queue_db.QueueDB.wait`.
+        :raises JobDeadError: the job is dead.
+        :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
+        :raises TimeoutError: the job is not completed after ``timeout`` seconds.
         :raises PayloadError: the stored result does not fit the annotation.
         """
         return self.payloads.result(self.tasks.place.wait(job_id, timeout))
