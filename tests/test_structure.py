@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "queue_db"
 
 #: What is no part of the kernel.
 BESIDE = {
-    *("administration", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service", "monitoring", "tokens", "tasks"),
-    *("compare", "operations", "processes"),
+    *("administration", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service", "monitoring", "tokens"),
+    *("compare", "operations", "processes", "tasks"),
     *("testing", "cli", "instrumentation", "aio"),
 }
 

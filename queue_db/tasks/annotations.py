@@ -7,7 +7,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from functools import partial
 from typing import Any, Literal
 
 from queue_db.errors import ArgumentError
@@ -36,8 +36,11 @@ class Signature:
 
     def __init__(self, what: str, function: Callable[..., Any]) -> None:
         self._what = what
-        self._function = inspect.unwrap(function)
-        found = _signature(function)
+        self._names = _names(function)
+        try:
+            found = _signature(function)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"{what}: {error}") from error
         parameters = list(found.parameters.values())
         #: The class of the job that the function takes first; None: it takes none.
         self.job: Job | None = None
@@ -100,9 +103,21 @@ class Signature:
             return annotation
 
     def _evaluate(self, annotation: Any) -> Any:
-        holder: Any = SimpleNamespace(__annotations__={"it": annotation})
-        names = getattr(self._function, "__globals__", {})
-        return typing.get_type_hints(holder, globalns=names, localns={}, include_extras=True)["it"]
+        def holder() -> None: ...
+
+        holder.__annotations__ = {"it": annotation}
+        return typing.get_type_hints(holder, globalns=self._names, localns={}, include_extras=True)["it"]
+
+
+def _names(function: Any) -> dict[str, Any]:
+    """The names at the top of the module in which a function is defined: its annotations mean them."""
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not inspect.isfunction(function):
+        function = getattr(type(function), "__call__", function)  # noqa: B004 - its function, not whether there is one
+    names: dict[str, Any] = getattr(function, "__globals__", {})
+    return names
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
@@ -37,7 +38,7 @@ def written(value: Any) -> Any:
 def read(value: Any, kind: Any, *, strict: bool = True) -> Any:
     """The value of type ``kind`` that a value of JSON stands for.
 
-    :param strict: False: texts stand for numbers too, and numbers for times.
+    :param strict: False: numbers also stand for durations, and texts for numbers.
     :raises ValueError: it does not fit; the message names the field.
     """
     module = msgspec()
@@ -45,6 +46,19 @@ def read(value: Any, kind: Any, *, strict: bool = True) -> Any:
         return module.convert(value, kind, strict=strict, str_keys=True, dec_hook=_read)
     except module.ValidationError as error:
         raise ValueError(_placed(str(error))) from error
+
+
+def read_result(value: Any, kind: Any) -> Any:
+    """:func:`read` for a result, which has durations in seconds.
+
+    :raises ValueError: it does not fit; the message names the field.
+    """
+    try:
+        return read(value, kind)
+    except ValueError:
+        with suppress(ValueError):
+            return read(value, kind, strict=False)
+        raise
 
 
 def _placed(text: str) -> str:

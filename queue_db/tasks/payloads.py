@@ -108,8 +108,7 @@ class Payloads:
         :raises PayloadError: it does not fit.
         """
         try:
-            # Results have durations in seconds, as numbers.
-            return coding.read(value, self._result, strict=False)
+            return coding.read_result(value, self._result)
         except ValueError as error:
             raise PayloadError(kind=self._name, reason=f"does not fit: {error}", subject="result of job") from error
 
@@ -134,10 +133,9 @@ class Payloads:
             return function(*given(job), **job.payload)
 
         made = coroutine if arguments.asynchronous(function) else plain
-        # A handler process imports it by this name.
-        made.__module__ = function.__module__
         made.__annotations__ = {"job": job_class or "LeasedJob"}
-        made.__qualname__ = f"{getattr(function, '__qualname__', self._name)}.handler"
+        if inspect.isfunction(function):  # a handler process imports it by this name
+            made.__module__, made.__qualname__ = function.__module__, f"{function.__qualname__}.handler"
         return made
 
     @cached_property

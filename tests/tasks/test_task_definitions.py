@@ -15,6 +15,7 @@ import pytest
 
 from queue_db import ArgumentError, ConfigurationError, LeasedJob, QueueDB
 from queue_db.tasks import TaskJob, Tasks
+from queue_db.testing import inline_tasks
 from queue_db.worker import JobSnapshot, Worker
 
 if TYPE_CHECKING:
@@ -226,6 +227,28 @@ def test_a_worker_without_tasks_is_refused(tasks: Tasks) -> None:
         for make in (lambda: Worker(db, tasks), lambda: tasks.worker(db)):
             with pytest.raises(ConfigurationError, match="import the modules that define them before the worker is made"):
                 make()
+
+
+class Greeter:
+    def __call__(self, user: DefinedLater, size: int) -> str:
+        return user.name * size
+
+
+def test_a_callable_object_or_a_partial_is_a_task_with_a_name(tasks: Tasks) -> None:
+    one = tasks.task(queue="mail", name="one")(Greeter())
+    two = tasks.task(queue="mail", name="two")(functools.partial(Greeter(), size=2))
+    assert one.call(DefinedLater("a"), 3).job.payload == {"user": {"name": "a"}, "size": 3}
+    assert two.call(DefinedLater("a")).job.payload == {"user": {"name": "a"}}
+    with inline_tasks(tasks):
+        assert two.wait(two.enqueue(DefinedLater("a")), timeout=1) == "aa"
+
+
+def test_a_function_without_a_signature_is_refused(tasks: Tasks) -> None:
+    def odd() -> None: ...
+
+    odd.__signature__ = "unknown"  # type: ignore[attr-defined]
+    with pytest.raises(ArgumentError, match="task 'odd': unexpected object"):
+        tasks.task(queue="mail")(odd)
 
 
 def run(program: str) -> str:

@@ -203,6 +203,7 @@ def test_results_leave_out_what_is_no_result(tasks: Tasks) -> None:
     assert task_of(tasks, UUID | Snooze).payloads.result(str(ID)) == ID
     assert task_of(Tasks(), Snooze).payloads.result(None) is None
     assert task_of(Tasks(), UUID | Snooze | None).payloads.result(None) is None
+    assert task_of(Tasks(), int | str).payloads.result("7") == "7"
     with pytest.raises(PayloadError, match="result of job kind 'task': does not fit: Expected `int`, got `array`"):
         task_of(Tasks(), int).payloads.result([1])
 
