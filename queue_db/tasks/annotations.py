@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from queue_db.errors import ArgumentError
-from queue_db.slices import load
+from queue_db.leased_job import JobData
 
 Job = Literal["LeasedJob", "AsyncLeasedJob", "JobSnapshot"]
 """The name of the class of the job that a function takes."""
@@ -135,7 +135,7 @@ def _job_class(annotation: Any) -> Job | None:
         for name, module in (("LeasedJob", "leased_job"), ("AsyncLeasedJob", "aio.leased"), ("JobSnapshot", "processes.main")):
             if origin.__module__ == f"queue_db.{module}" and origin.__name__ == name:
                 return _ALIASES[name]
-        return "LeasedJob" if origin is load("leased_job", "JobData") else None
+        return "LeasedJob" if origin is JobData else None
     text = getattr(annotation, "__forward_arg__", annotation)
     found = _LAST.fullmatch(text.strip(" '\"")) if isinstance(text, str) else None
     return None if found is None else _ALIASES.get(found[1])

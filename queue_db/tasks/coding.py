@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 
@@ -15,6 +16,7 @@ from queue_db.errors import ArgumentError, ConfigurationError, text_of
 _AT = re.compile(r"(?P<what>.*) - at `\$\.?(?P<place>[^`]*)`", re.DOTALL)
 
 
+@cache
 def msgspec() -> Any:
     """The module msgspec.
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from queue_db import arguments
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.slices import load
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
@@ -41,10 +40,13 @@ class Databases:
         """
         if isinstance(db, QueueDB):
             self.sync = db
-        elif isinstance(db, load("aio", "AsyncQueueDB")):
-            self.asynchronous = db
-        else:
+            self.show(tasks)
+            return
+        from queue_db.aio import AsyncQueueDB  # needs greenlet, which a program without asyncio may not have
+
+        if not isinstance(db, AsyncQueueDB):
             raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB or an AsyncQueueDB")
+        self.asynchronous = db
         self.show(tasks)
 
     def show(self, tasks: Mapping[str, Task[..., Any, Any]]) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from queue_db import arguments
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import OnDuplicate
-from queue_db.slices import load
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.tasks.options import Defaults, HandlerOptions, known
 from queue_db.tasks.places import Databases, Place
@@ -165,8 +164,10 @@ class Tasks:
 
         :param options: those of :class:`queue_db.worker.Worker`.
         """
-        settings: dict[str, Any] = {**options}
-        made: Worker = load("worker", "Worker")(db, **{"queues": self.queues} | settings)
+        from queue_db.worker import Worker  # not before a worker is wanted: web code has none
+
+        settings: dict[str, Any] = {"queues": self.queues, **options}
+        made = Worker(db, **settings)
         self.attach(made)
         return made
 

@@ -72,11 +72,16 @@ class NewTask:
 
 
 class Call(Generic[P]):
-    """The arguments of one job, for :meth:`Enqueuing.many`."""
+    """The arguments of one job, for :meth:`Enqueuing.many`; its :attr:`item` is for :meth:`queue_db.Queue.enqueue_batch`."""
 
     def __init__(self, task: Task[P, Any, Any], job: NewTask) -> None:
         self.task = task
         self.job = job
+
+    @property
+    def item(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
+        """Kind, payload and options of the job, as :meth:`queue_db.Queue.enqueue_many` takes them."""
+        return self.job.kind, self.job.payload, self.job.options()
 
     def __repr__(self) -> str:
         return f"<Call of {self.task.name!r}>"

@@ -203,14 +203,14 @@ def bound_tasks(tasks: Tasks, *databases: QueueDB | AsyncQueueDB) -> Iterator[No
 
 
 @overload
-def assert_enqueued(what: Enqueuing[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Job | TaskRun: ...
+def assert_enqueued(what: Enqueuing[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Job | LeasedJob: ...
 
 
 @overload
-def assert_enqueued(what: Queue, kind: str, payload: Any = ..., /) -> Job | TaskRun: ...
+def assert_enqueued(what: Queue, kind: str, payload: Any = ..., /) -> Job | LeasedJob: ...
 
 
-def assert_enqueued(what: Any, /, *args: Any, **kwargs: Any) -> Job | TaskRun:
+def assert_enqueued(what: Any, /, *args: Any, **kwargs: Any) -> Job | LeasedJob:
     """Check that a job was enqueued and has not left its queue; return it.
 
     ``assert_enqueued(welcome, user=7)`` looks where the task enqueues: in its QueueDB, or within :func:`inline_tasks` among the
@@ -235,14 +235,14 @@ def assert_enqueued(what: Any, /, *args: Any, **kwargs: Any) -> Job | TaskRun:
 
 
 @overload
-async def aassert_enqueued(what: Enqueuing[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Job | TaskRun: ...
+async def aassert_enqueued(what: Enqueuing[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Job | LeasedJob: ...
 
 
 @overload
-async def aassert_enqueued(what: AsyncQueue, kind: str, payload: Any = ..., /) -> Job | TaskRun: ...
+async def aassert_enqueued(what: AsyncQueue, kind: str, payload: Any = ..., /) -> Job | LeasedJob: ...
 
 
-async def aassert_enqueued(what: Any, /, *args: Any, **kwargs: Any) -> Job | TaskRun:
+async def aassert_enqueued(what: Any, /, *args: Any, **kwargs: Any) -> Job | LeasedJob:
     """:func:`assert_enqueued` for asyncio: it looks in the AsyncQueueDB of the tasks, or in an AsyncQueue."""
     wanted = _Wanted(what, args, kwargs)
     if isinstance(wanted.place, InlineTasks):
@@ -297,12 +297,12 @@ class _Wanted:
             raise ConfigurationError(f"the tasks need {needs}")
         return db.queue(self.queue)
 
-    def among(self, found: Iterable[Job | TaskRun]) -> Job | TaskRun:
+    def among(self, found: Iterable[Job | TaskRun]) -> Job | LeasedJob:
         found = list(found)
         for one in found:
             leased = one.job if isinstance(one, TaskRun) else one
             if self._fits(one.payload) and all(getattr(leased, name) == value for name, value in self._shown.items()):
-                return one
+                return leased
         wanted = "" if self.payload is _ANY else f" with {self.payload!r}"
         wanted += f" and {self._shown!r}" if self._shown else ""
         there = ", ".join(repr(one.payload) for one in found[:10]) or "none"

@@ -160,6 +160,16 @@ def test_many_calls_are_one_transaction(mail: Mail, db: QueueDB, name: str) -> N
     assert second is None
 
 
+def test_calls_are_jobs_of_a_batch(mail: Mail, db: QueueDB, queue: Queue) -> None:
+    batch, ids = queue.enqueue_batch(
+        [mail.welcome.call(1).item, mail.welcome.using(priority=3).call(2).item], mail.report.call(ID).item
+    )
+    assert [db.get(one).priority for one in ids] == [0, 3]
+    drain(mail.tasks.worker(db))
+    assert [seen[-1] for seen in mail.seen] == [None, None, ID]
+    assert db.batch(batch) is None
+
+
 def test_calls_of_many_belong_to_its_task(mail: Mail, db: QueueDB, name: str) -> None:
     welcome = mail.welcome
     for calls, message in (

@@ -148,7 +148,7 @@ def test_after_the_block_tasks_are_bound_as_before(inlined: InlineTasks) -> None
 
 def test_jobs_of_inline_tasks_are_found(inlined: InlineTasks) -> None:
     welcome.using(priority=3).enqueue(7)
-    assert assert_enqueued(welcome, user=7).job.id == 1  # type: ignore[union-attr]
+    assert assert_enqueued(welcome, user=7).id == 1
     assert_enqueued(welcome.using(priority=3, unique_key="u-7"), 7) if False else assert_enqueued(welcome.using(priority=3), 7)
     with pytest.raises(
         AssertionError, match="no job of kind 'welcome' with {'user': 8} in queue 'mail'; of this kind there are: {'user': 7}"
@@ -168,7 +168,7 @@ def test_jobs_in_a_database_are_found(
         assert_enqueued(welcome, user=7)
     first = welcome.using(delay=60).enqueue(7, at=datetime(2026, 3, 1, tzinfo=UTC))
     second = welcome.enqueue(user=8)
-    assert [assert_enqueued(welcome, user=user).id for user in (7, 8)] == [first, second]  # type: ignore[union-attr]
+    assert [assert_enqueued(welcome, user=user).id for user in (7, 8)] == [first, second]
     mail = queue_database.queue("mail")
     mail.enqueue("plain", [1])
     assert_enqueued(mail, "welcome", {"user": 7})
