@@ -8,6 +8,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import UnionType
 from typing import Any, Literal
 
 from queue_db.errors import ArgumentError
@@ -131,6 +132,8 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 def _job_class(annotation: Any) -> Job | None:
     """Which class of job an annotation names; None: none."""
     origin = typing.get_origin(annotation) or annotation
+    if origin in (typing.Annotated, typing.Union, UnionType):  # it may be optional, for direct calls
+        return next(filter(None, map(_job_class, typing.get_args(annotation))), None)
     if isinstance(origin, type):
         for name, module in (("LeasedJob", "leased_job"), ("AsyncLeasedJob", "aio.leased"), ("JobSnapshot", "processes.main")):
             if origin.__module__ == f"queue_db.{module}" and origin.__name__ == name:

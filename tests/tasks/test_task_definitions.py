@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic.dataclasses
 import pytest
@@ -121,6 +121,8 @@ def by_parameter(first: LeasedJob[dict[str, int]], user: int) -> None: ...
 def by_snapshot(first: JobSnapshot, user: int) -> None: ...
 def by_hidden_name(first: LeasedJob[Unknown], user: int) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 def by_text(first: "queue_db.LeasedJob", user: int) -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
+def by_part(first: Annotated[LeasedJob, "a job"], user: int) -> None: ...
+def by_option(first: TaskJob | None = None, *, user: int) -> None: ...
 def job_of_another_type(job: str, user: int) -> None: ...
 
 
@@ -134,6 +136,8 @@ def job_of_another_type(job: str, user: int) -> None: ...
         (by_snapshot, "JobSnapshot"),
         (by_hidden_name, "LeasedJob"),
         (by_text, "LeasedJob"),
+        (by_part, "LeasedJob"),
+        (by_option, "LeasedJob"),
         (job_of_another_type, None),
     ],
 )
@@ -241,6 +245,14 @@ def test_a_callable_object_or_a_partial_is_a_task_with_a_name(tasks: Tasks) -> N
     assert two.call(DefinedLater("a")).job.payload == {"user": {"name": "a"}}
     with inline_tasks(tasks):
         assert two.wait(two.enqueue(DefinedLater("a")), timeout=1) == "aa"
+
+
+def test_a_kind_may_be_any_name(tasks: Tasks) -> None:
+    def odd(name: str, self: int, _private: int, type: int) -> None: ...  # noqa: A002
+
+    task = tasks.task(queue="mail", name="shop.mail: send it!")(odd)
+    payload = {"name": "a", "self": 1, "_private": 2, "type": 3}
+    assert task.payloads.schema.read(task.name, task.call(*payload.values()).job.payload) == payload
 
 
 def test_a_function_without_a_signature_is_refused(tasks: Tasks) -> None:

@@ -189,6 +189,14 @@ def objects(value: object) -> None: ...
 anything.enqueue(value=3)
 objects.enqueue(value=3)
 
+# The job may be optional, for direct calls.
+@tasks.task(queue="mail")
+def optional(job: TaskJob | None = None, *, page: int) -> None: ...
+
+optional(page=3)
+optional.enqueue(page=3)
+optional.enqueue(page="x")  # E
+
 # A plain LeasedJob has a payload of type Any: mypy checks its calls no more, as a TaskJob's.
 @tasks.task(queue="mail")
 def leased(job: LeasedJob, page: int) -> None: ...
@@ -207,9 +215,10 @@ def test_each_mistake_is_an_error_at_its_line_and_nothing_else_is(checker: str, 
     assert not {number: lines[number - 1] for number in found ^ expected(PROGRAM, checker)}
 
 
-@pytest.mark.parametrize(
-    "checker", ["mypy", "ty", pytest.param("pyright", marks=pytest.mark.rest("the other two show that the marks are compared"))]
-)
+_OTHERS = pytest.mark.rest("with ty it shows that marks and findings are compared")
+
+
+@pytest.mark.parametrize("checker", ["ty", *(pytest.param(name, marks=_OTHERS) for name in ("mypy", "pyright"))])
 def test_the_marks_are_compared_with_what_a_checker_finds(checker: str, tmp_path: Path) -> None:
     """Without the types of tasks it finds nothing, and then the marks are wrong."""
     untyped = PROGRAM.replace("tasks = Tasks()", "tasks: Any = Tasks()")
