@@ -105,6 +105,7 @@ NOT_IN_CHECK = (
     "tests/service/test_service_pages.py",
     "tests/spark/test_jdbc.py",
     "tests/spark/test_spark_",
+    "tests/tasks/test_task_types.py",
     "tests/test_servers.py",
     "tests/test_typing.py",
     "tests/worker/test_worker_executor.py",

@@ -19,7 +19,7 @@ from queue_db.worker.maintenance import maintenance
 from queue_db.worker.options import Options
 from queue_db.worker.registration import Registration
 
-_OTHERS = ("administration", "compare", "processes")
+_OTHERS = ("administration", "compare", "processes", "tasks")
 
 
 @pytest.mark.parametrize("module", ["queue_db", "queue_db.aio", "queue_db.worker"])

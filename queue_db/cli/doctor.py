@@ -16,18 +16,21 @@ from queue_db import __version__
 from queue_db.cli import output, panels, rights, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.diagnosis import Diagnosis, OpenTransaction
+from queue_db.cli.loading import load
 from queue_db.cli.options import CommonOptions, ReplicasOption
 from queue_db.database import addresses, schema_version
 from queue_db.database.database import Database
 from queue_db.db import QueueDB
 from queue_db.dialects.clock import clock_query
-from queue_db.errors import PermanentStorageError, QueueDBError, SchemaOutOfDateError, StorageError
+from queue_db.errors import ArgumentError, PermanentStorageError, QueueDBError, SchemaOutOfDateError, StorageError
 from queue_db.model import Capability
 from queue_db.monitoring.insights import Finding, findings
 from queue_db.removal import known_removals, removal_for
 from queue_db.store import Transaction
 from queue_db.store.schema.tables import HEAD
 from queue_db.strategies import known_strategies, strategy_for
+from queue_db.tasks import Tasks
+from queue_db.tasks.drift import drift
 
 #: Largest difference between this machine's clock and the database's without a warning, seconds.
 SKEW = 1.0
@@ -48,10 +51,21 @@ class _Clock:
     round_trip: float
 
 
-@command(app, "doctor", "queue-db doctor", "queue-db doctor --strict", "queue-db doctor --json | jq -r '.problems[]'")
+@command(
+    app,
+    "doctor",
+    "queue-db doctor",
+    "queue-db doctor --strict",
+    "queue-db doctor --app shop.jobs:tasks",
+    "queue-db doctor --json | jq -r '.problems[]'",
+)
 def doctor(
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Exit status 1 also for what is slow and for warnings.")] = False,
+    tasks: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE:NAME", help="A Tasks object: also tell of waiting jobs that none of its tasks runs."),
+    ] = None,
     replicas: ReplicasOption = None,
     common: CommonOptions,
 ) -> None:
@@ -61,8 +75,8 @@ def doctor(
 
     problem: tables are missing or have the wrong revision, or this user lacks a right that a worker needs.
 
-    stuck: jobs of a queue have been due for more than a minute and it has no worker; no worker has a handler for a kind of job; a
-    schedule is late because no worker enqueues its jobs; a handler does not return and occupies its slot.
+    stuck: jobs of a queue have been due for more than a minute and it has no worker; no worker has a handler for a kind of job; no
+    task of --app has it; a schedule is late because no worker enqueues its jobs; a handler does not return and occupies its slot.
 
     slow: jobs of a queue have been due for more than a minute although it has workers, or because it is paused or limited; a worker
     has missed its heartbeats; more jobs of a group run at a time than may.
@@ -71,8 +85,9 @@ def doctor(
 
     With --strict the exit status is 1 also for what is slow and for warnings.
     """
+    app = None if tasks is None else _tasks(tasks)
     with common.open(replicas=replicas) as db:
-        report = _examine(db, strict=strict)
+        report = _examine(db, app, strict=strict)
     if common.as_json:
         output.record(report)
     else:
@@ -81,7 +96,14 @@ def doctor(
         raise typer.Exit(statuses.NEGATIVE)
 
 
-def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
+def _tasks(name: str) -> Tasks:
+    found = load("app", name)
+    if not isinstance(found, Tasks):
+        raise ArgumentError(f"--app {name} is {found!r}: must be a queue_db.tasks.Tasks")
+    return found
+
+
+def _examine(db: QueueDB, app: Tasks | None, *, strict: bool = False) -> dict[str, Any]:
     database, dialect, tables = db.database, db.store.dialect, db.store.tables
     sql, diagnosis = database.engine.dialect, Diagnosis.of(dialect)
     # Without a transaction: a node that has lost its cluster refuses its BEGIN.
@@ -100,6 +122,8 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     version, found = schema_version.SchemaVersion(None), list[Finding]()
     if not problems:  # otherwise the server may refuse other statements, or not answer
         version, found = _check(db, problems)
+        if app is not None and not problems:
+            found += [Finding(one.sentence, stuck=True, queue=one.queue, kind=one.kind) for one in drift(db, app)]
         long_open, hidden = database.run(
             lambda connection: (diagnosis.open_transactions(connection, LONG_OPEN), diagnosis.hidden_transactions(connection)),
             name="doctor",

@@ -1,4 +1,4 @@
-"""``queue-db work``: runs a Worker object of a Python module, or makes a worker of a function or a program."""
+"""``queue-db work``: runs a Worker object of a Python module, or makes a worker of tasks, a function or a program."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.running import process_number, run
 from queue_db.cli.work_options import ClaimOptions, HandlerOptions, LogOptions, WorkerOptions
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.processes.children import PARENT_PIPE
+from queue_db.tasks import Tasks
 from queue_db.worker import Summary, Worker
 
 app = typer.Typer(rich_help_panel=panels.WORKERS)
@@ -33,6 +35,7 @@ app = typer.Typer(rich_help_panel=panels.WORKERS)
     app,
     "work",
     "queue-db work shop.jobs:worker --processes 2 --concurrency 10",
+    "queue-db work shop.jobs:tasks --concurrency 8",
     "queue-db work mail --handler shop.mail:send --concurrency 8",
     "queue-db work thumbnails --exec 'python make_thumbnail.py' --timeout 300",
     "queue-db work --feed orders:mailers=4 --handler shop.mail:send",
@@ -43,8 +46,8 @@ def work(
         list[str] | None,
         typer.Argument(
             metavar="[WORKER|QUEUE...]",
-            help="MODULE:NAME of a Worker object; or, with --exec or --handler, the queues to claim from, in order of priority; "
-            "by default those where messages of --feed become jobs.",
+            help="MODULE:NAME of a Worker or Tasks object; or, with --exec or --handler, the queues to claim from, in order of "
+            "priority; by default those where messages of --feed become jobs.",
         ),
     ] = None,
     *,
@@ -61,7 +64,7 @@ def work(
     """Run jobs until stopped, or with --until-empty until no job is due.
 
     Modules are imported from the current folder first. A Worker object has its own database, queues and handlers; options given
-    here override its settings.
+    here override its settings. A Tasks object has its own queues and handlers, and runs on the database given here.
 
     Functions (--handler): the function is called with the leased job. If it returns a Snooze, Retry, Cancel or Dead, that is done;
     any other return value completes the job; an exception fails the attempt.
@@ -107,25 +110,36 @@ def _configured(
 ) -> Iterator[Worker]:
     """The Worker object that ``target`` names, or a new one for these queues with the given handler."""
     if not handler.given:
-        worker = _load_worker(target)
-        _refuse_typed_database(target)
-        worker.configure(**options.given())
-        yield worker
+        found = _load_target(target)
+        if isinstance(found, Worker):
+            _refuse_typed_database(target)
+            found.configure(**options.given())
+            yield found
+            return
+        with _opened(claims, common) as db:
+            yield found.worker(db, **options.given())
         return
     for name in target:
         if _may_name_worker(name):
             output.note(f"{name} is taken for a queue; a Worker object is given alone, without --exec and --handler")
     if not target and not options.feed:
         raise ArgumentError("no queue: give the queues to claim from, or --feed")
-    if PARENT_PIPE not in os.environ:  # the supervisor has asked
-        profiles.confirm("run jobs")
     loaded = handler.load(common)
-    with common.open(waits=True, **asdict(claims)) as db:
+    with _opened(claims, common) as db:
         worker = Worker(db, target or None, **options.given())
         functions = loaded if isinstance(loaded, Mapping) else {None: loaded}
         for kind, function in functions.items():
             worker.handles(kind)(function)
         yield worker
+
+
+@contextmanager
+def _opened(claims: ClaimOptions, common: CommonOptions) -> Iterator[QueueDB]:
+    """The database of the command line, for a worker that has none of its own."""
+    if PARENT_PIPE not in os.environ:  # the supervisor has asked
+        profiles.confirm("run jobs")
+    with common.open(waits=True, **asdict(claims)) as db:
+        yield db
 
 
 def _may_name_worker(name: str) -> bool:
@@ -148,12 +162,15 @@ def _refuse_typed_database(target: list[str]) -> None:
         raise ArgumentError(f"--{name} names no database for {target[0]}: this Worker object has a QueueDB of its own")
 
 
-def _load_worker(target: list[str]) -> Worker:
+def _load_target(target: list[str]) -> Worker | Tasks:
     if len(target) != 1 or ":" not in target[0]:
-        raise ArgumentError("no handler: give MODULE:NAME of a Worker object, or the queues and either --exec or --handler")
-    found = started("importing the worker", lambda: load("worker", target[0]))
-    if not isinstance(found, Worker):
         raise ArgumentError(
-            f"{target[0]} is {found!r}, not a queue_db.worker.Worker; to use a function, give the queues and --handler"
+            "no handler: give MODULE:NAME of a Worker object or of tasks, or the queues and either --exec or --handler"
+        )
+    found = started("importing the worker", lambda: load("worker", target[0]))
+    if not isinstance(found, Worker | Tasks):
+        raise ArgumentError(
+            f"{target[0]} is {found!r}, neither a queue_db.worker.Worker nor a queue_db.tasks.Tasks; to use a function, give the "
+            "queues and --handler"
         )
     return found

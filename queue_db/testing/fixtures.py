@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from queue_db.db import QueueDB
+from queue_db.tasks import Tasks
 from queue_db.testing.clock import SettableClock
+from queue_db.testing.tasks import InlineTasks, bound_tasks, inline_tasks
 
 
 @pytest.fixture
@@ -23,3 +26,17 @@ def queue_database(tmp_path: Path, queue_clock: SettableClock) -> Iterator[Queue
     with QueueDB(f"sqlite:///{tmp_path}/queue.db", clock=queue_clock) as db:
         db.migrate()
         yield db
+
+
+@pytest.fixture
+def bind_tasks(queue_database: QueueDB) -> Iterator[Callable[[Tasks], None]]:
+    """``bind_tasks(tasks)``: until the end of the test these tasks enqueue in :func:`queue_database`."""
+    with ExitStack() as stack:
+        yield lambda tasks: stack.enter_context(bound_tasks(tasks, queue_database))
+
+
+@pytest.fixture
+def run_inline() -> Iterator[Callable[[Tasks], InlineTasks]]:
+    """``run_inline(tasks)``: until the end of the test these tasks run where they are enqueued, without a database."""
+    with ExitStack() as stack:
+        yield lambda tasks: stack.enter_context(inline_tasks(tasks))

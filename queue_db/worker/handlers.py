@@ -21,6 +21,7 @@ from queue_db.worker.options import MOST_SLOTS
 if TYPE_CHECKING:
     from queue_db.aio import AsyncLeasedJob
     from queue_db.processes.main import Reference
+    from queue_db.worker.worker import Worker
 
 # Module and name of the class, which the worker does not import.
 _AWAITED = ("queue_db.aio.leased", "AsyncLeasedJob")
@@ -49,6 +50,18 @@ class Stoppable(Protocol):
 
     def stop(self) -> None:
         """End the running calls; their results do not count."""
+
+
+@runtime_checkable
+class Registry(Protocol):
+    """Handlers that were defined without a worker. ``Worker(db, registry)`` serves the registry's queues with them."""
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """The queues of the jobs that the handlers are for."""
+
+    def attach(self, worker: Worker, /) -> None:
+        """Add the handlers to a worker, by :meth:`Worker.handles`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

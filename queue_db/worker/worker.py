@@ -31,6 +31,7 @@ from queue_db.worker.handlers import (
     Handler,
     Handlers,
     HandlerSpec,
+    Registry,
     RetryPolicy,
     Wrapper,
     check_kind,
@@ -67,8 +68,9 @@ class Worker:
     database has them.
 
     :param db: a QueueDB; or an AsyncQueueDB, whose URL the worker's threads then open with a driver that is not for asyncio.
-    :param queues: a queue's name; a list of names, in order of precedence; or a mapping from names to the most jobs in hand.
-        With ``feeds`` the default is the queues in which failed messages become jobs.
+    :param queues: a queue's name; a list of names, in order of precedence; or a mapping from names to the most jobs in hand; or
+        a registry of tasks, whose queues and handlers the worker takes. With ``feeds`` the default is the queues in which failed
+        messages become jobs.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
     :param lease: seconds for which a claim or an extension leases jobs; if this process is killed, its jobs wait up to that long.
     :param mode: ``at_least_once``; or ``at_most_once``: jobs are deleted when they are claimed, and a job is lost if
@@ -104,7 +106,7 @@ class Worker:
     def __init__(
         self,
         db: QueueDB | AsyncQueueDB,
-        queues: str | Sequence[str] | Mapping[str, int] | None = None,
+        queues: str | Sequence[str] | Mapping[str, int] | Registry | None = None,
         *,
         concurrency: int | None = None,
         lease: float = 60.0,
@@ -126,7 +128,8 @@ class Worker:
         feeds: Mapping[str, int] | None = None,
         span: int = 100,
     ) -> None:
-        given = locals() | {"feeds": feeds or {}}
+        registry, served = (queues, queues.queues) if isinstance(queues, Registry) else (None, queues)
+        given = locals() | {"queues": served, "feeds": feeds or {}}
         _check_database(db)
         # What the constructor got.
         self._given = db
@@ -147,6 +150,8 @@ class Worker:
         self._run: Run | None = None
         # The id of the process in which the worker runs. A fork of that process does not have the worker's threads.
         self._runs_in: int | None = None
+        if registry is not None:
+            registry.attach(self)
 
     @property
     def db(self) -> QueueDB:
