@@ -62,10 +62,10 @@ class Worker:
     """Runs the jobs of some queues until it is stopped.
 
     One thread claims for all queues, as many jobs as there are free slots. Handlers run on threads, or if they are ``async def`` on
-    one event loop. Another thread reports results, many jobs in one statement. The heartbeat extends the leases of all jobs in
-    hand. Maintenance enqueues the jobs of schedules and deletes what has expired; while one of its tasks waits for a lock, another
-    thread goes on with the other tasks. The worker uses four connections, and a fifth that listens for notifications if the
-    database has them.
+    one event loop: of the worker's own, or with ``async with worker`` that of the application. Another thread reports results, many
+    jobs in one statement. The heartbeat extends the leases of all jobs in hand. Maintenance enqueues the jobs of schedules and
+    deletes what has expired; while one of its tasks waits for a lock, another thread goes on with the other tasks. The worker uses
+    four connections, and a fifth that listens for notifications if the database has them.
 
     :param db: a QueueDB; or an AsyncQueueDB, whose URL the worker's threads then open with a driver that is not for asyncio.
     :param queues: a queue's name; a list of names, in order of precedence; or a mapping from names to the most jobs in hand; or

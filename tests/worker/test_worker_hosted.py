@@ -316,10 +316,26 @@ async def test_a_coroutine_that_the_application_cancels_does_not_use_up_its_atte
         worker.quiet()  # the job is due again
         assert begun[0] is not None
         begun[0].cancel()
-        await until(lambda: worker.summary.snoozed)
+        await until(lambda: worker.summary.snoozed or worker.summary.failed == 2)
     assert queue.get(outside).attempts == 0
     assert queue.get(own).attempts == 1
     log.wait("the application has cancelled its coroutine; the attempt does not count")
+
+
+@on_postgresql
+async def test_an_attempt_that_counts_although_it_was_cancelled_is_noticed(
+    queue: Queue, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queue_db.worker.executor.was_cancelled", lambda _: False)
+    with pytest.raises(AssertionError):
+        await test_a_coroutine_that_the_application_cancels_does_not_use_up_its_attempt(queue, log)
+
+
+@on_postgresql
+async def test_a_coroutine_that_outlives_the_block_is_noticed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted.Hosted, "_end_of_coroutines", lambda _: asyncio.sleep(0))
+    with pytest.raises(AssertionError):
+        await test_after_the_grace_time_the_coroutine_is_cancelled_and_its_job_released(queue)
 
 
 @on_postgresql
