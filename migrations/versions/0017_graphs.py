@@ -95,6 +95,7 @@ def upgrade() -> None:
         f"{jobs}_edges",
         sa.Column("parent", big_id, primary_key=True, autoincrement=False),
         sa.Column("child", big_id, primary_key=True, autoincrement=False),
+        sqlite_with_rowid=False,
         **made,
     )
     # SELECT parent FROM jobs_edges WHERE child = ?

@@ -93,6 +93,7 @@ def _edges(name: str, metadata: MetaData) -> Table:
         Column("child", BIG_ID, primary_key=True, autoincrement=False),
         # The parents of a node: SELECT parent FROM jobs_edges WHERE child = ?
         Index(f"{name}_edges_child", "child"),
+        sqlite_with_rowid=False,
         **MYSQL,
     )
 

@@ -153,18 +153,16 @@ def _revive(tx: Transaction, graph: int, found: Mapping[int, Row[Any]], pending:
     ]
     for some in portions(made, 1000):
         tx.connection.execute(insert(jobs), list(some))
-    for state, ids in (
-        (NodeState.WAITING, [job_id for job_id, waits in pending.items() if waits]),
-        (NodeState.QUEUED, [job_id for job_id, waits in pending.items() if not waits]),
-    ):
+    by_number: dict[int, list[int]] = {}
+    for job_id, waits in pending.items():
+        by_number.setdefault(waits, []).append(job_id)
+    for waits, ids in by_number.items():
+        state = NodeState.WAITING if waits else NodeState.QUEUED
         for part in rows.parts(ids):
-            back = update(nodes).where(nodes.c.id.in_(part)).values(state=state.value, stored=None, finished_at=None)
-            tx.connection.execute(back)
-    # Before the numbers of the revived nodes are set, which count these parents already.
-    leaving.uncount(tx, list(found))
+            back = update(nodes).where(nodes.c.id.in_(part))
+            tx.connection.execute(back.values(state=state.value, pending=waits, stored=None, finished_at=None))
+    leaving.uncount(tx, list(found), found.keys())
     leaving.reopen(tx, list(found))
-    if waiting := {job_id: waits for job_id, waits in pending.items() if waits}:
-        leaving.count(tx, waiting)
 
 
 # --- prune --------------------------------------------------------------------------------------------------------------

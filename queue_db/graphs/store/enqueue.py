@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import BigInteger, insert, select, update
 
@@ -21,6 +21,9 @@ from queue_db.store.schema import BLOCKED
 
 #: The most jobs, rows and edges in one INSERT.
 _CHUNK = 1000
+
+_NODE = ("id", "graph_id", "name", "queue", "kind", "layer", "if_failed", "state", "pending")
+_EDGE = ("parent", "child")
 
 
 class Planned(NamedTuple):
@@ -55,31 +58,25 @@ def add(
     here = set(present)
     pending = [len(node.parents) + len(here.intersection(node.joined)) for node in planned]
     ids = _insert_jobs(tx, graph, planned, pending)
-    tables = graph_tables(tx.tables)
+    tables, on = graph_tables(tx.tables), rows.on(tx.dialect)
     made = [
-        {
-            "id": job_id,
-            "graph_id": graph,
-            "name": node.name,
-            "queue": node.job.queue,
-            "kind": node.job.kind,
-            "layer": node.layer,
-            "if_failed": node.if_failed,
-            "state": NodeState.WAITING.value if waits else NodeState.QUEUED.value,
-            "pending": waits,
-        }
+        (
+            *(job_id, graph, node.name, node.job.queue, node.job.kind, node.layer, node.if_failed),
+            NodeState.WAITING.value if waits else NodeState.QUEUED.value,
+            waits,
+        )
         for job_id, node, waits in zip(ids, planned, pending, strict=True)
     ]
     edges = [
-        {"parent": parent, "child": job_id}
+        (parent, job_id)
         for job_id, node in zip(ids, planned, strict=True)
         for parent in (*(ids[position] for position in node.parents), *node.joined)
     ]
-    edges += [{"parent": job_id, "child": child} for job_id in ids for child in before]
+    edges += [(job_id, child) for job_id in ids for child in before]
     for some in portions(made, _CHUNK):
-        tx.connection.execute(insert(tables.nodes), list(some))
+        on.insert_all(tx, tables.nodes, _NODE, some)
     for several in portions(edges, _CHUNK):
-        tx.connection.execute(insert(tables.edges), list(several))
+        on.insert_all(tx, tables.edges, _EDGE, several)
     tx.wake(*{node.job.queue for node, waits in zip(planned, pending, strict=True) if not waits})
     return ids
 
@@ -145,7 +142,7 @@ def join(tx: Transaction, at: Joining, planned: Sequence[Planned], others: Seque
         present = [job_id for job_id, state in locked.values() if NodeState(state).open]
         ids = add(tx, at.graph, new, before=[node.id for node in waiting], present=present)
         if waiting:
-            leaving.count(tx, {node.id: node.pending + len(ids) for node in waiting})
+            leaving.count(tx, {len(ids): [node.id for node in waiting]})
         known |= {node.name: job_id for node, job_id in zip(new, ids, strict=True)}
     return [known[node.name] for node in planned]
 
@@ -161,19 +158,21 @@ def named(tx: Transaction, graph: int, names: set[str]) -> dict[str, int]:
 
 
 def _others(tx: Transaction, graph: int, names: set[str]) -> Mapping[str, tuple[int, str]]:
-    """Lock the nodes with these names, so that none of them leaves meanwhile: name → id and state.
+    """Lock the jobs of the nodes with these names, so that none of them leaves meanwhile: name → id and state of the node.
 
     :raises ArgumentError: there is no such node, or it is dead or cancelled.
     """
     ids = named(tx, graph, names)
     if missing := sorted(names - ids.keys()):
         raise ArgumentError(f"after={missing[0]!r}: graph {graph} has no node with this name")
-    nodes = graph_tables(tx.tables).nodes
+    nodes, jobs = graph_tables(tx.tables).nodes, tx.tables.jobs
     found: dict[str, tuple[int, str]] = {}
     for some in rows.parts(ids.values()):
-        query: Any = select(nodes.c.name, nodes.c.id, nodes.c.state).where(nodes.c.id.in_(some)).order_by(nodes.c.id)
-        locked = tx.connection.execute(tx.dialect.lock_rows(tx.dialect.by_id(query, nodes), skip=False))
-        found |= {row.name: (row.id, row.state) for row in locked}
+        # A node leaves by a change of its job, so it waits here until the new edges are committed, and then counts them.
+        held = select(jobs.c.id).where(jobs.c.id.in_(some)).order_by(jobs.c.id)
+        tx.connection.execute(tx.dialect.lock_rows(tx.dialect.by_id(held, jobs), skip=False)).all()
+        query = select(nodes.c.name, nodes.c.id, nodes.c.state).where(nodes.c.id.in_(some))
+        found |= {row.name: (row.id, row.state) for row in tx.connection.execute(query)}
     for name, (_, state) in found.items():
         if state in (NodeState.DEAD, NodeState.CANCELLED):
             raise ArgumentError(f"after={name!r}: this node is {state}, so nothing can wait for it")
