@@ -60,6 +60,7 @@ class Graph:
     counts: Mapping[NodeState, int]  #: how many nodes are in each state; states without nodes are missing
     created_at: datetime
     finished_at: datetime | None  #: when the last node has left; None: the graph is open
+    queues: Sequence[str] = ()  #: the queues of its nodes, by name
     layers: Sequence[Layer] = ()  #: only of :meth:`Graphs.get`
 
     @property

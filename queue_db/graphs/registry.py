@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from queue_db import arguments
@@ -33,10 +33,10 @@ class Graphs:
 
         :raises GraphNotFoundError: there is no such graph, or it has expired.
         """
-        row, counts, latest = observe(self._core, "graphs.get", _found, _id(graph))
-        if row is None:
+        found = observe(self._core, "graphs.get", _get, _id(graph))
+        if found is None:
             raise GraphNotFoundError(graph)
-        return _graph(row, counts[graph], latest.get(graph), layers=True)
+        return found
 
     def list(self, *, limit: int = 50, after: Graph | int | None = None) -> GraphList:
         """Graphs, newest first, without layers. Reads all their nodes.
@@ -45,8 +45,7 @@ class Graphs:
         """
         arguments.whole("limit", limit, 1)
         below = after.id if isinstance(after, Graph) else None if after is None else _id(after)
-        rows, counts, latest = observe(self._core, "graphs.list", _page, below=below, limit=limit)
-        return [_graph(row, counts[row.id], latest.get(row.id), layers=False) for row in rows]
+        return observe(self._core, "graphs.list", _list, below=below, limit=limit)
 
     def nodes(
         self, graph: int, *, state: NodeState | str | None = None, limit: int = 1000, after: Node | int | None = None
@@ -110,29 +109,38 @@ def node_of(row: Any, *, parents: Sequence[int] = (), result: Any = None) -> Nod
     )
 
 
-def _graph(row: Any, counts: Mapping[int, Mapping[NodeState, int]], latest: int | None, *, layers: bool) -> Graph:
-    total: Counter[NodeState] = Counter()
-    for of_layer in counts.values():
-        total.update(of_layer)
-    state = state_of(total)
-    return Graph(
-        id=row.id,
-        name=row.name,
-        state=state,
-        counts=total,
-        created_at=from_micros(row.created_at),
-        finished_at=None if state is GraphState.OPEN or latest is None else from_micros(latest),
-        layers=tuple(Layer(number, of_layer) for number, of_layer in sorted(counts.items())) if layers else (),
-    )
+def _get(tx: Transaction, graph: int) -> Graph | None:
+    row = reading.find(tx, graph)
+    return None if row is None else _graphs(tx, [row], layers=True)[0]
 
 
-def _found(tx: Transaction, graph: int) -> tuple[Any, reading.Counts, dict[int, int]]:
-    return (reading.find(tx, graph), *reading.counts(tx, [graph]))
+def _list(tx: Transaction, *, below: int | None, limit: int) -> GraphList:
+    return _graphs(tx, reading.page(tx, below=below, limit=limit), layers=False)
 
 
-def _page(tx: Transaction, *, below: int | None, limit: int) -> tuple[Sequence[Any], reading.Counts, dict[int, int]]:
-    rows = reading.page(tx, below=below, limit=limit)
-    return (rows, *reading.counts(tx, [row.id for row in rows]))
+def _graphs(tx: Transaction, rows: Sequence[Any], *, layers: bool) -> GraphList:
+    ids = [row.id for row in rows]
+    counts, latest = reading.counts(tx, ids)
+    queues = reading.queues(tx, ids)
+    graphs = []
+    for row in rows:
+        total: Counter[NodeState] = Counter()
+        for of_layer in counts[row.id].values():
+            total.update(of_layer)
+        state, last = state_of(total), latest.get(row.id)
+        graphs.append(
+            Graph(
+                id=row.id,
+                name=row.name,
+                state=state,
+                counts=dict(total),
+                created_at=from_micros(row.created_at),
+                finished_at=None if state is GraphState.OPEN or last is None else from_micros(last),
+                queues=tuple(queues.get(row.id, ())),
+                layers=tuple(Layer(number, found) for number, found in sorted(counts[row.id].items())) if layers else (),
+            )
+        )
+    return graphs
 
 
 def _nodes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -72,9 +72,25 @@ class GraphDialect(Companion):
 
     def start(self, tx: Transaction, ids: Sequence[int]) -> int:
         """Set the state of nodes that start, and admit their jobs; return how many jobs were admitted."""
-        tables, settable = graph_tables(tx.tables), tx.store.clock is not None
-        tx.execute(_started(self, tables.nodes), {"ids": ids})
-        return tx.execute(_admitted(self, tx.tables.jobs, settable=settable), {"ids": ids, **tx.time()})
+        tx.execute(_started(self, graph_tables(tx.tables).nodes), {"ids": ids})
+        return self.admit(tx, ids)
+
+    def admit(self, tx: Transaction, ids: Sequence[int]) -> int:
+        """Admit the jobs of nodes; return how many jobs were blocked before."""
+        admitted = _admitted(self, tx.tables.jobs, settable=tx.store.clock is not None)
+        return tx.execute(admitted, {"ids": ids, **tx.time()})
+
+    def admitted(self, tx: Transaction, counted: Iterable[Sequence[Any]]) -> list[Started]:
+        """Admit the jobs of those nodes that wait for no parent any more.
+
+        :param counted: the id, the graph, the queue and the number of parents of each node.
+        """
+        ready = {node: (graph, queue) for node, graph, queue, pending in counted if pending <= 0}
+        there: Collection[int] = ready
+        if ready and self.admit(tx, [*ready]) < len(ready):
+            jobs = tx.tables.jobs
+            there = set(tx.connection.execute(select(jobs.c.id).where(jobs.c.id.in_([*ready]))).scalars())
+        return [Started(node, *of, node in there) for node, of in ready.items()]
 
 
 @lru_cache(maxsize=64)
@@ -99,6 +115,12 @@ def admission(jobs: Table, *, settable: bool) -> dict[str, Any]:
 def is_blocked(jobs: Table) -> Any:
     """The condition that a job is blocked."""
     return jobs.c.available_at == literal_column(str(BLOCKED))
+
+
+def counted_down(nodes: Table, number: ColumnElement[int]) -> Any:
+    """Count down waiting nodes by ``number``; those that come to 0 are queued."""
+    state = case((nodes.c.pending <= number, QUEUED), else_=nodes.c.state)
+    return update(nodes).values(pending=nodes.c.pending - number, state=state)
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""PostgreSQL for graphs: one statement does all that follows from the completion of nodes."""
+"""PostgreSQL for graphs: arrays, and one statement for completed nodes and those that wait for them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from sqlalchemy import ARRAY, Table, bindparam, case, column, func, insert, literal_column, select, update
+from sqlalchemy import ARRAY, Table, bindparam, column, func, insert, literal_column, select
 
 from queue_db.dialects.statements import Columns
 from queue_db.graphs.dialects import base
-from queue_db.graphs.dialects.base import QUEUED, WAITING, GraphDialect, Started, admission, is_blocked
+from queue_db.graphs.dialects.base import WAITING, GraphDialect, Started, counted_down
 from queue_db.graphs.tables import GraphTables, graph_tables
 from queue_db.store.base import Transaction
 
 
 class PostgreSQLForGraphs(GraphDialect):
-    """A WITH clause changes the nodes, those that wait for them, and the jobs of those that start."""
+    """A WITH clause changes the nodes and those that wait for them."""
 
     names: ClassVar[tuple[str, ...]] = ("postgresql",)
 
@@ -25,9 +25,10 @@ class PostgreSQLForGraphs(GraphDialect):
         tx.execute(_insertion(table, columns), values)
 
     def complete(self, tx: Transaction, ids: Sequence[int]) -> list[Started] | None:
-        statement = _completion(self, graph_tables(tx.tables), tx.tables.jobs, settable=tx.store.clock is not None)
-        rows = tx.fetch(statement, {"ids": list(ids), **tx.time()})
-        return [Started(node, graph, queue, admitted is not None) for node, graph, queue, admitted in rows]
+        # Another statement admits the jobs: the planner does not know how many nodes come out of this one, and would compare each
+        # of them with each job.
+        statement = _completion(self, graph_tables(tx.tables), settable=tx.store.clock is not None)
+        return self.admitted(tx, tx.fetch(statement, {"ids": list(ids), **tx.time()}))
 
 
 @lru_cache(maxsize=64)
@@ -39,8 +40,8 @@ def _insertion(table: Table, columns: Columns) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _completion(of: GraphDialect, tables: GraphTables, jobs: Table, *, settable: bool) -> Any:
-    """The statement of :meth:`GraphDialect.complete`, for the nodes in the array ``ids``."""
+def _completion(of: GraphDialect, tables: GraphTables, *, settable: bool) -> Any:
+    """Complete the nodes in the array ``ids``, count down those that wait for them, and return the ones that start."""
     nodes, edges = tables.nodes, tables.edges
     over = base.completed(of, nodes, settable=settable).cte("over")
     hit = (
@@ -60,21 +61,9 @@ def _completion(of: GraphDialect, tables: GraphTables, jobs: Table, *, settable:
     )
     # If another transaction has counted meanwhile, the UPDATE takes its numbers, and not those of the snapshot.
     counted = (
-        update(nodes)
+        counted_down(nodes, held.c.number)
         .where(nodes.c.id == held.c.id)
-        .values(
-            pending=nodes.c.pending - held.c.number, state=case((nodes.c.pending <= held.c.number, QUEUED), else_=nodes.c.state)
-        )
         .returning(nodes.c.id, nodes.c.graph_id, nodes.c.queue, nodes.c.pending)
         .cte("counted")
     )
-    none_left = counted.c.pending <= literal_column("0")
-    admitted = (
-        update(jobs)
-        .where(jobs.c.id == counted.c.id, none_left, is_blocked(jobs))
-        .values(**admission(jobs, settable=settable))
-        .returning(jobs.c.id)
-        .cte("admitted")
-    )
-    started = select(counted.c.id, counted.c.graph_id, counted.c.queue, admitted.c.id.label("admitted"))
-    return started.outerjoin_from(counted, admitted, admitted.c.id == counted.c.id).where(none_left).add_cte(over)
+    return select(*counted.c).where(counted.c.pending <= literal_column("0")).add_cte(over)

@@ -53,6 +53,16 @@ def counts(tx: Transaction, graphs: Collection[int]) -> tuple[Counts, dict[int, 
     return found, latest
 
 
+def queues(tx: Transaction, graphs: Collection[int]) -> dict[int, list[str]]:
+    """The names of the queues of the nodes of these graphs, by graph."""
+    nodes = graph_tables(tx.tables).nodes
+    found: dict[int, list[str]] = {}
+    query = select(nodes.c.graph_id, nodes.c.queue).where(nodes.c.graph_id.in_(sorted(graphs))).distinct()
+    for row in tx.connection.execute(query.order_by(nodes.c.graph_id, nodes.c.queue)) if graphs else ():
+        found.setdefault(row.graph_id, []).append(row.queue)
+    return found
+
+
 def page_of_nodes(
     tx: Transaction, graph: int, *, state: NodeState | None, above: int, limit: int
 ) -> tuple[Sequence[Row[Any]], dict[int, list[int]]]:
