@@ -112,7 +112,7 @@ def tell(tx: Transaction, events: Mapping[int, Event], cancelled: Counter[int]) 
     while events:
         events = _tell_children(tx, events, cancelled)
     for graph, number in cancelled.items():
-        message = "graph %d: %d nodes are cancelled, since a parent is dead or cancelled; retry them with db.graphs.retry(%d)"
+        message = "graph %d: nodes cancelled since a parent is dead or cancelled: %d; db.graphs.retry(%d) brings them back"
         tx.after_commit(partial(log.warning, message, graph, number, graph))
 
 

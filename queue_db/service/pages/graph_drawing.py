@@ -17,8 +17,8 @@ MOST_NODES, MOST_EDGES = 80, 300
 # Pixels: a box, and the room between two of them.
 _WIDE, _HIGH, _APART, _GAP, _EDGE = 148, 36, 62, 12, 8
 
-# Most characters of a text in a box.
-_TEXT = 19
+# Most characters of the name in a box, and of the line below it.
+_NAME, _BELOW = 16, 22
 
 _SVG = Markup(
     '<svg class="graph" role="img" aria-label="{text}" width="{width}" height="{height}" '
@@ -35,6 +35,9 @@ _LAYER = Markup(
 )
 #: The states that a box of several nodes shows, the first one that it has.
 _WORST = (NodeState.DEAD, NodeState.CANCELLED, NodeState.QUEUED, NodeState.WAITING)
+
+#: The states of a layer from left to right.
+_ALONG = (NodeState.COMPLETED, NodeState.DEAD, NodeState.CANCELLED, NodeState.QUEUED, NodeState.WAITING)
 
 _BAR = Markup('<rect class="bar {state}" x="{x}" y="{y}" width="{wide}" height="5"/>')
 
@@ -119,15 +122,15 @@ def _box(node: Node, at: Box, names: Mapping[int, str], link: Callable[[int], st
         href=link(node.id),
         state=node.state,
         title=title,
-        name=_cut(node.name),
-        of=_cut(f"{node.kind} · {node.state}"),
+        name=_cut(node.name, _NAME),
+        of=_cut(f"{node.kind} · {node.state}", _BELOW),
         **_inside(at),
     )
 
 
 def _layer(layer: Layer, at: Box) -> Markup:
     bars, x = [], float(at.x)
-    for state in NodeState:
+    for state in _ALONG:
         wide = _WIDE * layer.counts.get(state, 0) / max(1, layer.nodes)
         if wide:
             bars.append(_BAR.format(state=state, x=f"{x:.1f}", y=at.y + _HIGH - 5, wide=f"{wide:.1f}"))
@@ -159,5 +162,5 @@ def _inside(at: Box) -> dict[str, int]:
     }
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

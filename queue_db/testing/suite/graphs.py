@@ -360,9 +360,8 @@ class TestGraphFailures:
         with caplog.at_level(logging.WARNING, "queue_db.graphs"):
             fail(queue)
         assert _states(queue, graph) == {"a": state, "b": "cancelled", "c": "cancelled", "other": "queued"}
-        assert [record.getMessage().partition(":")[2][:24] for record in caplog.records if record.name == "queue_db.graphs"] == [
-            " 2 nodes are cancelled, "
-        ]
+        (warned,) = [record.getMessage() for record in caplog.records if record.name == "queue_db.graphs"]
+        assert ": 2; " in warned
         assert _run(queue) == ["other"]
         assert queue.db.graphs.get(_id(graph)).state == ("failed" if state == "dead" else "cancelled")
 
