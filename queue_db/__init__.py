@@ -14,6 +14,7 @@ from queue_db.errors import (
     DuplicateJobError,
     EnqueueError,
     FeedError,
+    GraphNotFoundError,
     HandlerProcessError,
     HandlerResultError,
     IdempotencyKeyError,
@@ -52,6 +53,7 @@ from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, S
 
 if TYPE_CHECKING:
     from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
+    from queue_db.graphs import Graph, JobGraph, NewGraph, NewNode, Node
     from queue_db.groups import Batch
     from queue_db.monitoring import (
         Action,
@@ -92,12 +94,15 @@ __all__ = [
     "Feed",
     "FeedError",
     "Finished",
+    "Graph",
+    "GraphNotFoundError",
     "HandlerProcessError",
     "HandlerResultError",
     "IdempotencyKeyError",
     "Job",
     "JobDeadError",
     "JobError",
+    "JobGraph",
     "JobNotFinishedError",
     "JobNotFoundError",
     "JobPage",
@@ -109,9 +114,12 @@ __all__ = [
     "MessageClaim",
     "MessageClaimedError",
     "MessageNotClaimedError",
+    "NewGraph",
+    "NewNode",
     "NoSuchCursorError",
     "NoSuchFeedError",
     "NoSuchStreamError",
+    "Node",
     "Optimistic",
     "PayloadError",
     "PermanentStorageError",
@@ -154,6 +162,7 @@ _OF_SLICES = {
     **dict.fromkeys(("Action", "FailureGroup", "Finished", "JobError", "JobPage"), "monitoring"),
     **dict.fromkeys(("KindStats", "QueueMetrics", "QueueStats", "WorkerInfo"), "monitoring"),
     "Batch": "groups",
+    **dict.fromkeys(("Graph", "JobGraph", "NewGraph", "NewNode", "Node"), "graphs"),
     "Schedule": "schedules",
     "Topic": "routes",
 }
@@ -162,7 +171,7 @@ _OF_SLICES = {
 if not TYPE_CHECKING:  # for a type checker, any name would be an attribute of this module
 
     def __getattr__(name: str) -> Any:
-        if name in ("dead", "feeds", "routes", "schedules"):
+        if name in ("dead", "feeds", "graphs", "routes", "schedules"):
             return import_module(f"queue_db.{name}")
         if name not in _OF_SLICES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

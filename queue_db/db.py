@@ -26,8 +26,12 @@ from queue_db.strategies import Strategy, strategy_for
 from queue_db.verbs.next_due import next_due
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from queue_db.dead import DeadJobs
     from queue_db.feeds import Feed, Feeds
+    from queue_db.graphs.building import NewGraph
+    from queue_db.graphs.registry import Graphs
     from queue_db.groups.verbs import Batch
     from queue_db.monitoring.actions import Actions
     from queue_db.monitoring.failures import FailureGroup
@@ -38,12 +42,17 @@ if TYPE_CHECKING:
     from queue_db.spark.streams.registry import Streams
     from queue_db.tokens.tokens import Tokens
 else:  # the queue imports no slice
-    Batch, FailureGroup, Feed, Finished, JobError, Topic, WorkerInfo = (
-        type_hint("queue_db", name) for name in ("Batch", "FailureGroup", "Feed", "Finished", "JobError", "Topic", "WorkerInfo")
+    Session = type_hint("sqlalchemy.orm", "Session")
+    Batch, FailureGroup, Feed, Finished, JobError, NewGraph, Topic, WorkerInfo = (
+        type_hint("queue_db", name)
+        for name in ("Batch", "FailureGroup", "Feed", "Finished", "JobError", "NewGraph", "Topic", "WorkerInfo")
     )
 
 #: Largest encoded payload, bytes. A job is a message: keep a file elsewhere and enqueue its name.
 MAX_PAYLOAD = 4 * 1024 * 1024
+
+#: Graphs and the results of their nodes are kept for this many seconds after their end.
+GRAPH_KEPT = 86_400.0
 
 #: Failed attempts are kept for this many seconds.
 ERRORS_KEPT = 30 * 86_400.0
@@ -156,6 +165,8 @@ class QueueDB:
         self.feeds: Feeds = load("feeds.registry", "Feeds")(self.core)
         #: The routes of the database.
         self.routes: Routes = load("routes.registry", "Routes")(self.core, self.feed)
+        #: The graphs of the database.
+        self.graphs: Graphs = load("graphs.registry", "Graphs")(self.core)
 
     # --- the database -----------------------------------------------------------------------------------------------
 
@@ -256,6 +267,18 @@ class QueueDB:
     def topic(self, name: str) -> Topic:
         """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
         return self.routes.topic(name)
+
+    def graph(self, name: str | None = None, *, keep: float = GRAPH_KEPT, using: Connection | Session | None = None) -> NewGraph:
+        """Describe a graph of jobs in a ``with`` block; a coroutine uses ``async with``. The end of the block enqueues the jobs.
+
+        All of them are enqueued, in one transaction, or none: also if the block raises an exception.
+
+        :param name: shown with the graph; several graphs may have the same name.
+        :param keep: seconds for which the graph and its results are kept after its end.
+        :param using: a Connection or Session: the jobs commit or roll back with the caller's own data.
+        """
+        made: NewGraph = load("graphs.building", "new_graph")(self.core, name, keep, using)
+        return made
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""

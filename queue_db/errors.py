@@ -157,6 +157,7 @@ class DuplicateJobError(EnqueueError):
         no job of the call has the key, or the call was too long to find it.
     :param dead: the id of the refused job, if it is a dead one that was to be redriven.
     :param unique_for: whether the refused job has ``unique_for``: such a job replaces no other.
+    :param node: the name of the refused job in its graph.
     """
 
     code = "duplicate_job"
@@ -170,6 +171,7 @@ class DuplicateJobError(EnqueueError):
         other: int | str | None = None,
         dead: int | None = None,
         unique_for: bool = False,
+        node: str | None = None,
     ) -> None:
         if existing_id is not None:
             holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
@@ -181,6 +183,8 @@ class DuplicateJobError(EnqueueError):
         taken = f"{which}unique_key {unique_key!r} is taken by {holder}"
         if dead is not None:
             super().__init__(f"job {dead} stays dead: its {taken}")
+        elif node is not None:
+            super().__init__(f"node {node!r}: its {taken}; no job of the graph was enqueued")
         else:
             new = "the new one in its place"
             super().__init__(
@@ -271,6 +275,16 @@ class JobStateError(QueueDBError):
         super().__init__(message)
         self.job_id = job_id
         self.state = state
+
+
+class GraphNotFoundError(QueueDBError):
+    """There is no such graph: it has expired, or never existed."""
+
+    code = "graph_not_found"
+
+    def __init__(self, graph: int) -> None:
+        super().__init__(f"there is no graph {graph}: it was pruned some time after its end (keep=), or never existed")
+        self.graph = graph
 
 
 class UnknownKindError(QueueDBError):

@@ -16,16 +16,21 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, ca
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
-from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, from_micros, group_of
+from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, batch_of, from_micros, graph_of, links_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
-from queue_db.slices import type_hint
+from queue_db.slices import load, type_hint
 from queue_db.store.schema import NOTE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
+
+    from queue_db.graphs.job_graph import JobGraph
+    from queue_db.graphs.model import Node
+    from queue_db.queue import Queue
 else:
+    JobGraph, Node = (type_hint("queue_db", name) for name in ("JobGraph", "Node"))
     Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
     AsyncConnection, AsyncSession = (type_hint("sqlalchemy.ext.asyncio", name) for name in ("AsyncConnection", "AsyncSession"))
 
@@ -141,7 +146,12 @@ class JobData:
     @property
     def batch(self) -> int | None:
         """Id of the batch in which the job was enqueued, for ``db.batch``; None: no batch."""
-        return self._row.callback_id
+        return batch_of(self._row.callback_id)
+
+    @property
+    def graph_id(self) -> int | None:
+        """Id of the graph of which the job is a node, for ``db.graphs``; None: no graph."""
+        return graph_of(self._row.callback_id)
 
     @property
     def created_at(self) -> datetime:
@@ -177,6 +187,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
     __slots__ = (
         "_claimed_at",
         "_codec",
+        "_graph",
         "_lost",
         "_payload",
         "_report_to",
@@ -219,7 +230,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self.worker = worker
         #: The version of the lease; goes up when the lease is extended. The fence consists of the id and the version.
         self.version = row.version
-        #: Whether the job has a group or a batch, so that another job may wait for it.
+        #: Whether the job has a group, a batch or a graph, so that another job may wait for it.
         self.has_dependents = row.group_key is not None or row.callback_id is not None
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
@@ -371,6 +382,27 @@ class LeasedJob(JobData, Generic[Payload_co]):
         report = ProgressReport(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
         return self.source.progress_of(self, report) if self._report_to is None else self._report_to(self, report)
 
+    @property
+    def graph(self) -> JobGraph | None:
+        """The graph of which the job is a node, to add nodes to it; None: no graph."""
+        graph = self.graph_id
+        if graph is None:
+            return None
+        if not hasattr(self, "_graph"):  # it takes no time where a job is made
+            self._graph: JobGraph = load("graphs.job_graph", "JobGraph")(cast("Queue", self.source).core, self, graph)
+        return self._graph
+
+    def parents(self) -> dict[str, Node]:
+        """The parents of the job in its graph, by name, each with its state and result; empty without a graph.
+
+        This reads the database. A coroutine calls ``await asyncio.to_thread(job.parents)``.
+        """
+        return {} if self.graph is None else self.graph.parents()
+
+    def results(self) -> dict[str, Any]:
+        """What the handlers of the completed parents in the graph returned, by the name of the parent; as :meth:`parents`."""
+        return {} if self.graph is None else self.graph.results()
+
     def report_progress_to(self, receiver: Callable[[LeasedJob, ProgressReport], Verdict]) -> None:
         """Let :meth:`progress` call ``receiver`` instead of writing at once."""
         self._report_to = receiver
@@ -456,13 +488,8 @@ def confirm(job: LeasedJob) -> None:
 
 
 def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
-    """The group and the batch, by job id, of the jobs that have a group or a batch."""
-    rows = map(row_of, jobs)
-    return {
-        job.id: JobLinks(group_of(job.queue, row.group_key), row.callback_id)
-        for job, row in zip(jobs, rows, strict=True)
-        if job.has_dependents
-    }
+    """The links, by job id, of the jobs that have a group, a batch or a graph."""
+    return {job.id: links for job in jobs if (links := links_of(job.queue, row_of(job))) is not None}
 
 
 row_of: Callable[[LeasedJob], ClaimedRow] = attrgetter("_row")

@@ -44,7 +44,7 @@ class State(StrEnum):
     AVAILABLE = "available"  #: due, so the next claim may take it; also after its lease has ended
     SCHEDULED = "scheduled"  #: not due yet: delayed, snoozed, or waiting for its retry
     RUNNING = "running"  #: leased: a worker has it in hand, from the claim until it is settled
-    BLOCKED = "blocked"  #: waiting for earlier jobs of its group
+    BLOCKED = "blocked"  #: waiting for earlier jobs of its group, or for its parents in a graph
     DEAD = "dead"  #: in the dead table; ``db.dead.redrive`` brings it back
     COMPLETED = "completed"  #: completed, and its result is retained; only ``db.state`` returns this
     #: There is no such job: it was cancelled, purged, or completed without a retained result, or it never existed. Only
@@ -296,20 +296,33 @@ def group_of(queue: str, key: str | None) -> Group | None:
     return None if key is None else Group(queue, key)
 
 
+def batch_of(callback_id: int | None) -> int | None:
+    """The batch of a job with this ``callback_id``, or None."""
+    return callback_id if callback_id is not None and callback_id > 0 else None
+
+
+def graph_of(callback_id: int | None) -> int | None:
+    """The graph of a job with this ``callback_id``, or None. A batch has a positive number there, a graph a negative one."""
+    return -callback_id if callback_id is not None and callback_id < 0 else None
+
+
 class JobLinks(NamedTuple):
-    """What depends on a job: the next one of its group, and the batch that counts it."""
+    """What depends on a job: the next one of its group, the batch that counts it, and the nodes of its graph that wait for it."""
 
     group: Group | None
     batch: int | None
     #: The job is blocked in its group: when it leaves, no other job is unblocked.
     blocked: bool = False
+    graph: int | None = None
+    #: What its handler returned, encoded, for the nodes that wait for it; None: nothing.
+    result: str | None = None
 
 
-def links_of(queue: str, row: Any) -> JobLinks | None:
+def links_of(queue: str, row: Any, *, blocked: bool = False) -> JobLinks | None:
     """The links of the job in ``row``; most jobs have none."""
     if row.group_key is None and row.callback_id is None:
         return None
-    return JobLinks(group_of(queue, row.group_key), row.callback_id)
+    return JobLinks(group_of(queue, row.group_key), batch_of(row.callback_id), blocked, graph_of(row.callback_id))
 
 
 class Seen(Enum):

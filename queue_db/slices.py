@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from queue_db.db import QueueDB
     from queue_db.model import Group, JobLinks, NewJob
     from queue_db.store.base import Store, Transaction
-    from queue_db.store.on_leave import Leave
+    from queue_db.store.on_leave import Departure, Leave
     from queue_db.worker.options import Options
     from queue_db.worker.run import Run
     from queue_db.worker.worker import Worker
 
 #: The names of the slices, in the order in which they are called.
-NAMES = ("groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "monitoring", "tokens")
+NAMES = ("groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "monitoring", "tokens", "graphs")
 
 
 class Holder(Protocol):
@@ -84,6 +84,27 @@ class Dependents(Protocol):
         :param links: the group and batch of each job that may leave, by id.
         :param every: lock all groups if a job has a group, since more jobs may leave later in this transaction.
         """
+
+
+class Left(NamedTuple):
+    """How the job of a node has left its queue."""
+
+    departure: Departure
+    #: What its handler returned, encoded; None: nothing.
+    result: str | None = None
+
+
+class Nodes(Protocol):
+    """Functions of the slice whose jobs are nodes of graphs. Each is called only for jobs of graphs."""
+
+    def left(self, tx: Transaction, jobs: Mapping[int, Left], /) -> None:
+        """Start or cancel the nodes that waited for ``jobs`` (id → how it left), which have left in this transaction."""
+
+    def redriven(self, tx: Transaction, ids: Sequence[int], /) -> None:
+        """The jobs with these ids have returned from the dead table to their queues."""
+
+    def purged(self, tx: Transaction, ids: Sequence[int], /) -> None:
+        """Jobs with these ids may have been deleted from the dead table."""
 
 
 #: Seconds until the next run of a task that has more to do: other tasks run in between.
@@ -172,6 +193,8 @@ class Slice:
     knows: Callable[[Transaction, str], bool] | None = None
     #: Functions to call when jobs with a group or a batch enter or leave their queue. Only one slice has them.
     dependents: Dependents | None = None
+    #: Functions to call when jobs of graphs leave. Only one slice has them.
+    nodes: Nodes | None = None
     #: Deletes up to ``limit`` expired rows of the slice. ``QueueDB.prune`` calls it until no such row is left.
     prune: Callable[..., int] | None = None
     #: Releases the leases of a dead worker in the tables of the slice; returns how many, or None: some that do not count as jobs.
@@ -200,6 +223,12 @@ def holders() -> list[Holder]:
 def dependents() -> Dependents:
     """The :class:`Dependents` of the slice that has them."""
     return next(part.dependents for part in slices().values() if part.dependents is not None)
+
+
+@lru_cache(maxsize=1)
+def nodes() -> Nodes:
+    """The :class:`Nodes` of the slice that has them."""
+    return next(part.nodes for part in slices().values() if part.nodes is not None)
 
 
 def tasks(db: QueueDB, options: Options) -> list[Task]:

@@ -44,13 +44,13 @@ class Twin(NamedTuple):
         return f"Async{self.name}"
 
 
-_PARTS = ["dead", "schedules", "actions", "metrics", "feeds", "routes", "tokens", "streams", "notifications", "schemas"]
+_PARTS = ["dead", "schedules", "actions", "metrics", "feeds", "routes", "tokens", "streams", "graphs", "notifications", "schemas"]
 _OF_QUEUES = ["claim_if_idle", "transaction_on_loop", "progress_of", "extend_unlocked", "adjust_attempts"]
 _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lost", "waited", "snapshot_row"]
 _OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "present", "known", "after_publish"]
 
 #: What the queue does not import.
-SLICES = "dead|feeds|groups|monitoring|routes|schedules|service|spark|tokens"
+SLICES = "dead|feeds|graphs|groups|monitoring|routes|schedules|service|spark|tokens"
 
 #: The files in ``queue_db`` as modules, and the classes of each. Those of a slice stand in its package.
 FILES = {
@@ -75,6 +75,10 @@ FILES = {
     ],
     "dead.aio": [Twin("DeadJobs", "queue_db.dead.dead_jobs")],
     "schedules.aio": [Twin("Schedules", "queue_db.schedules.registry")],
+    "graphs.aio": [
+        Twin("Graphs", "queue_db.graphs.registry"),
+        Twin("JobGraph", "queue_db.graphs.job_graph", attributes=["id"]),
+    ],
     "monitoring.aio": [Twin("Actions", "queue_db.monitoring.actions"), Twin("Metrics", "queue_db.monitoring.metrics")],
     "spark.streams.aio": [Twin("Streams", "queue_db.spark.streams.registry")],
     "tokens.aio": [Twin("Tokens", "queue_db.tokens.tokens")],
@@ -96,7 +100,7 @@ FILES = {
 }
 
 #: Verbs that wait for nothing.
-NOT_AWAITED = {"QueueDB.queue", "QueueDB.feed", "QueueDB.topic", "QueueDB.migration_sql"}
+NOT_AWAITED = {"QueueDB.queue", "QueueDB.feed", "QueueDB.topic", "QueueDB.graph", "QueueDB.migration_sql", "JobGraph.adding"}
 
 #: Verbs that do not call the synchronous one.
 BODIES = {
@@ -307,7 +311,7 @@ def class_words(twin: Twin, source: Source, root: Path) -> str:
 def parameters(node: ast.FunctionDef, source: Source) -> tuple[str, str]:
     """The parameters of a function for asyncio, and the arguments with which it calls the synchronous one."""
     args = node.args
-    if args.posonlyargs or args.vararg or args.kwarg:
+    if args.posonlyargs or args.vararg:
         raise TypeError(f"{source.name}.{node.name}: tools/asynchronous.py does not know these parameters: {ast.unparse(args)}")
     defaults = [None] * (len(args.args) - len(args.defaults)) + args.defaults
     given, called = ["self"], []
@@ -317,6 +321,9 @@ def parameters(node: ast.FunctionDef, source: Source) -> tuple[str, str]:
         given.append(f"{arg.arg}: {annotation}" + ("" if default is None else f" = {source.of(default)}"))
         value = f"{ARGUMENTS[annotation]}({arg.arg})" if annotation in ARGUMENTS else arg.arg
         called.append(f"{arg.arg}={value}" if named else value)
+    if args.kwarg:
+        given.append(f"**{args.kwarg.arg}: {for_tasks(args.kwarg.annotation)}")
+        called.append(f"**{args.kwarg.arg}")
     return ", ".join(given), ", ".join(called)
 
 
@@ -403,11 +410,17 @@ def without_slices(text: str) -> str:
             text,
             flags=re.MULTILINE,
         )
+        text = re.sub(
+            rf"^( +)return None if (.*) is None else {name}\((.*)\)$",
+            rf'\1twin: {name} | None = None if \2 is None else load("{module}", "{name}")(\3)\n\1return twin',
+            text,
+            flags=re.MULTILINE,
+        )
     types = "".join(f"    from queue_db.{module} import {name}\n" for module, name in imports)
     before, line, after = text.partition("from __future__ import annotations\n")
     first = after.index("\n\n\nclass ")
     hints = "".join(f'    {name} = type_hint("queue_db.{module}", "{name}")\n' for module, name in imports)
-    load = "from queue_db.slices import load, type_hint\n" if "= load(" in after else "from queue_db.slices import type_hint\n"
+    load = "from queue_db.slices import load, type_hint\n" if " load(" in after else "from queue_db.slices import type_hint\n"
     found = f"from typing import TYPE_CHECKING\n{load}{after[:first]}\n\nif TYPE_CHECKING:\n{types}else:\n{hints}"
     return before + line + "\n" + found + after[first:]
 

@@ -208,7 +208,8 @@ def _check_waiting(job: Job, due: Due | None) -> None:
     if job.state is State.RUNNING or to_micros(job.available_at) == NEVER:
         raise JobStateError(job.id, State.RUNNING, f"job {job.id} is running: its worker settles it; or cancel it")
     if job.state is State.BLOCKED and due is not None:
-        which = f"job {job.id} is blocked in its group {job.group!r}"
+        where = "behind its parents in its graph" if job.group is None else f"in its group {job.group!r}"
+        which = f"job {job.id} is blocked {where}"
         raise JobStateError(job.id, State.BLOCKED, f"{which}: it is due when those before it have left; its priority may change")
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from queue_db import backoff
 from queue_db.aio.opening import Opening
 from queue_db.aio.queue import AsyncQueue
 from queue_db.codecs import Codec, Schema
-from queue_db.concurrency.greenlets import opened, run
-from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
+from queue_db.concurrency.greenlets import joined, opened, run
+from queue_db.db import ERRORS_KEPT, GRAPH_KEPT, MAX_PAYLOAD
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.removal import Removal
 from queue_db.slices import load, type_hint
@@ -24,6 +24,8 @@ from queue_db.strategies import Strategy
 if TYPE_CHECKING:
     from queue_db.dead.aio import AsyncDeadJobs
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
+    from queue_db.graphs.aio import AsyncGraphs
+    from queue_db.graphs.building import NewGraph
     from queue_db.groups.verbs import Batch
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.monitoring.failures import FailureGroup
@@ -36,6 +38,8 @@ else:
     AsyncDeadJobs = type_hint("queue_db.dead.aio", "AsyncDeadJobs")
     AsyncFeed = type_hint("queue_db.feeds.aio.feeds", "AsyncFeed")
     AsyncFeeds = type_hint("queue_db.feeds.aio.feeds", "AsyncFeeds")
+    AsyncGraphs = type_hint("queue_db.graphs.aio", "AsyncGraphs")
+    NewGraph = type_hint("queue_db.graphs.building", "NewGraph")
     Batch = type_hint("queue_db.groups.verbs", "Batch")
     AsyncActions = type_hint("queue_db.monitoring.aio", "AsyncActions")
     AsyncMetrics = type_hint("queue_db.monitoring.aio", "AsyncMetrics")
@@ -164,6 +168,12 @@ class AsyncQueueDB(Opening):
         return twin
 
     @property
+    def graphs(self) -> AsyncGraphs:
+        """The graphs of the database."""
+        twin: AsyncGraphs = load("graphs.aio", "AsyncGraphs")(self._db.graphs)
+        return twin
+
+    @property
     def notifications(self) -> Notifications:
         """Wakes the workers of this process, and notifies other processes."""
         return self._db.notifications
@@ -241,6 +251,19 @@ class AsyncQueueDB(Opening):
         found = self._db.topic(name)
         twin: AsyncTopic = load("routes.aio", "AsyncTopic")(found)
         return twin
+
+    def graph(
+        self, name: str | None = None, *, keep: float = GRAPH_KEPT, using: AsyncConnection | AsyncSession | None = None
+    ) -> NewGraph:
+        """Describe a graph of jobs in a ``with`` block; a coroutine uses ``async with``. The end of the block enqueues the jobs.
+
+        All of them are enqueued, in one transaction, or none: also if the block raises an exception.
+
+        :param name: shown with the graph; several graphs may have the same name.
+        :param keep: seconds for which the graph and its results are kept after its end.
+        :param using: an AsyncConnection or AsyncSession: the jobs commit or roll back with the caller's own data.
+        """
+        return self._db.graph(name, keep=keep, using=joined(using))
 
     async def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""

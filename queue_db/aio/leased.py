@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
@@ -14,6 +15,14 @@ from queue_db.concurrency.greenlets import joined, within
 from queue_db.leased_job import Payload_co
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
+from queue_db.slices import load, type_hint
+
+if TYPE_CHECKING:
+    from queue_db.graphs.aio import AsyncJobGraph
+    from queue_db.graphs.model import Node
+else:
+    AsyncJobGraph = type_hint("queue_db.graphs.aio", "AsyncJobGraph")
+    Node = type_hint("queue_db.graphs.model", "Node")
 
 
 class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
@@ -102,6 +111,23 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         :param note: a short text, cut at 200 characters.
         """
         return await self._run(self.leased.progress, fraction, note)
+
+    @property
+    def graph(self) -> AsyncJobGraph | None:
+        """The graph of which the job is a node, to add nodes to it; None: no graph."""
+        twin: AsyncJobGraph | None = None if self.leased.graph is None else load("graphs.aio", "AsyncJobGraph")(self.leased.graph)
+        return twin
+
+    async def parents(self) -> dict[str, Node]:
+        """The parents of the job in its graph, by name, each with its state and result; empty without a graph.
+
+        This reads the database. A coroutine calls ``await asyncio.to_thread(job.parents)``.
+        """
+        return await run(self.leased.parents)
+
+    async def results(self) -> dict[str, Any]:
+        """What the handlers of the completed parents in the graph returned, by the name of the parent; as :meth:`parents`."""
+        return await run(self.leased.results)
 
     async def settle(self, outcome: Outcome) -> Verdict:
         """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""

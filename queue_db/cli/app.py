@@ -49,7 +49,7 @@ def queue_db(
 _COMMANDS = (
     *("cli.migrate", "cli.doctor", "cli.prune", "cli.actions", "compare.cli", "service.cli", "cli.tokens"),
     *("cli.enqueue", "cli.jobs", "cli.dead"),
-    *("cli.queues", "cli.schedules", "cli.feeds", "cli.cursors", "cli.routes", "cli.streams"),
+    *("cli.queues", "cli.graphs", "cli.schedules", "cli.feeds", "cli.cursors", "cli.routes", "cli.streams"),
     *("cli.work", "cli.workers", "cli.top"),
 )
 

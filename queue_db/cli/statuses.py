@@ -5,6 +5,7 @@ from __future__ import annotations
 from queue_db.errors import (
     DuplicateJobError,
     FeedError,
+    GraphNotFoundError,
     JobNotFoundError,
     JobStateError,
     LeaseLostError,
@@ -25,7 +26,7 @@ INTERRUPTED = 130
 #: Status → meaning, for ``--help`` and the reference (document.py).
 MEANINGS = {
     OK: "success",
-    NEGATIVE: "the condition is false or the item does not exist: no such job, batch, stream, feed, cursor, route, "
+    NEGATIVE: "the condition is false or the item does not exist: no such job, batch, graph, stream, feed, cursor, route, "
     "schedule or token, a duplicate unique key, an unhealthy `doctor` (with --strict also a slow one), "
     "an outdated schema for `migrate --check`, too few workers for `workers alive`, a confirmation answered with no",
     USAGE: "wrong usage or configuration: an invalid argument or URL, a missing driver or table; nothing was changed",
@@ -47,7 +48,7 @@ class NegativeError(QueueDBError):
 
 # Errors that say that the condition is false, or that the item does not exist.
 _NEGATIVE = (
-    *(NegativeError, DuplicateJobError, JobNotFoundError, JobStateError, LeaseLostError),
+    *(NegativeError, DuplicateJobError, GraphNotFoundError, JobNotFoundError, JobStateError, LeaseLostError),
     *(StreamError, FeedError, RouteError),
 )
 

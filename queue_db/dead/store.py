@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.inserts import live_keys
 from queue_db.errors import TransientStorageError
-from queue_db.model import MOST_VERSION, group_of
-from queue_db.slices import dependents
+from queue_db.model import MOST_VERSION, graph_of, group_of
+from queue_db.slices import dependents, nodes
 from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import BLOCKED, CLASS_LENGTH
 
@@ -120,12 +120,16 @@ def _move(tx: Transaction, dead_jobs: Sequence[Row[Any]]) -> None:
         {name: getattr(row, name) for name in _SAME} | {"version": min(row.version + 1, MOST_VERSION), "available_at": now}
         for row in dead_jobs
     ]
+    for row, dead_job in zip(rows, dead_jobs, strict=True):
+        row["callback_id"] = None if graph_of(dead_job.callback_id) is None else dead_job.callback_id
     _block_behind_others(tx, rows)
     try:
         tx.connection.execute(insert(tx.tables.jobs), rows)
     except IntegrityError as error:
         raise TransientStorageError("a unique key was enqueued meanwhile", statement_name="dead.redrive") from error
     tx.connection.execute(delete(dead).where(dead.c.id.in_([row.id for row in dead_jobs])))
+    if of_graphs := [row["id"] for row in rows if row["callback_id"] is not None]:
+        nodes().redriven(tx, of_graphs)
 
 
 def _without_live_keys(
@@ -190,10 +194,14 @@ def purge(tx: Transaction, *, like: Like, upto: DeadCursor | None, limit: int) -
     conditions = _to_purge(tx.store, like, upto)
     # Read in the order of an index. Without a queue that is the primary key, since no index on ``died_at`` spans all queues.
     order = [dead.c.id] if like.queue is None else [dead.c.died_at, dead.c.id]
-    query = select(dead.c.id).where(*conditions).order_by(*order).limit(limit)
-    ids = list(tx.connection.execute(query).scalars())
+    rows = tx.connection.execute(select(dead.c.id, dead.c.callback_id).where(*conditions).order_by(*order).limit(limit)).all()
+    if not rows:
+        return 0
     # Check the conditions again: since the SELECT, a job may have been redriven and have died again.
-    return tx.connection.execute(delete(dead).where(dead.c.id.in_(ids), *conditions)).rowcount if ids else 0
+    purged = tx.connection.execute(delete(dead).where(dead.c.id.in_([row.id for row in rows]), *conditions)).rowcount
+    if of_graphs := [row.id for row in rows if graph_of(row.callback_id) is not None]:
+        nodes().purged(tx, of_graphs)
+    return purged
 
 
 def count(tx: Transaction, *, like: Like, upto: DeadCursor | None, most: int | None) -> int:

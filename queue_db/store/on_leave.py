@@ -12,7 +12,7 @@ from enum import StrEnum
 from sqlalchemy import select
 
 from queue_db.dialects.statements import Pairs, has_dependents
-from queue_db.model import JobLinks, group_of
+from queue_db.model import JobLinks, links_of
 from queue_db.slices import dependents
 from queue_db.store import settle
 from queue_db.store.base import Transaction
@@ -52,7 +52,7 @@ def delete(tx: Transaction, pairs: Pairs, departure: Callable[[int], Departure],
 
 
 def read_links(tx: Transaction, pairs: Pairs) -> dict[int, JobLinks]:
-    """The groups and batches of these jobs, by id; jobs without either are missing.
+    """The groups, batches and graphs of these jobs, by id; jobs without any are missing.
 
     A change after this read raises the job's version. Then the pair of the job no longer matches, so the job does not leave.
     """
@@ -63,5 +63,6 @@ def read_links(tx: Transaction, pairs: Pairs) -> dict[int, JobLinks]:
             jobs.c.id.in_(ids), has_dependents(jobs)
         )
         for row in tx.connection.execute(tx.dialect.by_id(query, jobs)):
-            links[row.id] = JobLinks(group_of(row.queue, row.group_key), row.callback_id, row.available_at == BLOCKED)
+            if (found := links_of(row.queue, row, blocked=row.available_at == BLOCKED)) is not None:
+                links[row.id] = found
     return links

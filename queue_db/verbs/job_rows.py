@@ -7,7 +7,7 @@ from typing import Any
 
 from queue_db.codecs import Codec, decoded_or_text
 from queue_db.leased_job import decode_headers
-from queue_db.model import ClaimedRow, Job, State, from_micros
+from queue_db.model import ClaimedRow, Job, State, batch_of, from_micros
 
 
 def job_from_row(row: Any, state: State, codec: Codec) -> Job:
@@ -31,7 +31,7 @@ def job_from_row(row: Any, state: State, codec: Codec) -> Job:
         group=row.group_key,
         progress=getattr(row, "progress", None),
         progress_note=getattr(row, "progress_note", None),
-        batch=getattr(row, "callback_id", None),
+        batch=batch_of(getattr(row, "callback_id", None)),
     )
 
 
@@ -44,7 +44,7 @@ _MADE: dict[str, Callable[[ClaimedRow, Codec], Any]] = {
     "available_at": lambda row, _: from_micros(row.available_at),
     "created_at": lambda row, _: from_micros(row.created_at),
     "group": lambda row, _: row.group_key,
-    "batch": lambda row, _: row.callback_id,
+    "batch": lambda row, _: batch_of(row.callback_id),
     "progress": lambda row, _: None,
     "progress_note": lambda row, _: None,
 }

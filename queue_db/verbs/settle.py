@@ -18,7 +18,7 @@ from queue_db.core import ONCE, Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler
-from queue_db.model import DeathReason, StoredResult, Verdict, to_micros
+from queue_db.model import DeathReason, JobLinks, StoredResult, Verdict, to_micros
 from queue_db.removal import Delete, Removal
 from queue_db.store import Transaction, history, settle
 from queue_db.store.on_leave import Departure
@@ -206,17 +206,26 @@ def complete_and_keep(
 ) -> list[Verdict]:
     """Complete the jobs by ``verb``, and keep their results.
 
-    :param results: the result of each job, by position; None: keep no result of this job.
+    :param results: the result of each job, by position; None: keep no result of this job. A result that lasts for 0 is only for the
+        graph of the job.
     """
     change = FencedChange(core, source, verb, jobs)
     results = arguments.members("retained", results, "results to retain")
     if len(results) != len(change.jobs):
         raise ArgumentError(f"{len(results)} results to retain for {len(change.jobs)} jobs: give one for each")
-    rows = {job.id: _finished(core, job, one) for job, one in _current(change.jobs, results) if one}
+    current = _current(change.jobs, results)
+    if change.links is not None:
+        change.links = _with_results(change.links, {job.id: one.result for job, one in current if one})
+    rows = {job.id: _finished(core, job, one) for job, one in current if one and one.lasts}
     if not rows:
         return change.settle(using=using)
     change.verb = verb._replace(run=verb.run._replace(lazy=False), statement=_remove_and_keep, carried=False)
     return change.settle(core.removal, rows, using=using)
+
+
+def _with_results(links: Mapping[int, JobLinks], results: Mapping[int, str | None]) -> dict[int, JobLinks]:
+    """The links of jobs, with their results for the graphs."""
+    return {job_id: link if link.graph is None else link._replace(result=results.get(job_id)) for job_id, link in links.items()}
 
 
 def failures(

@@ -387,7 +387,8 @@ def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
 
 def _with_result(done: JobResult, name: str, detail: Any) -> tuple[JobResult, str, Any]:
     """Encode the return value if it is to be retained. If this fails, the verb becomes ``bury``."""
-    if name == "complete" and done.result_ttl:
+    # A graph keeps the results of its nodes, for those that wait for them.
+    if name == "complete" and (done.result_ttl or (done.job.has_dependents and done.job.graph_id is not None)):
         try:
             done = done._replace(result=_encoded(done))
         except Exception as error:  # noqa: BLE001 - the codec is the application's
@@ -444,10 +445,11 @@ def _jobs(results: Sequence[JobResult]) -> list[LeasedJob]:
 
 def _stored_results(results: Sequence[JobResult]) -> list[StoredResult | None] | None:
     """The results to keep; None: no job is kept."""
-    if not any(done.result_ttl for done in results):
+    if not any(done.result_ttl or done.result for done in results):
         return None
     return [
-        StoredResult(done.result, arguments.seconds("result_ttl", done.result_ttl)) if done.result_ttl else None for done in results
+        StoredResult(done.result, arguments.seconds("result_ttl", done.result_ttl or 0)) if done.result_ttl or done.result else None
+        for done in results
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from queue_db.groups.store import batches, groups
 from queue_db.model import Group, JobLinks, NewJob, group_of
+from queue_db.slices import Left, nodes
 from queue_db.store.base import Transaction
 from queue_db.store.on_leave import Leave
 from queue_db.store.schema import BLOCKED
@@ -55,15 +56,16 @@ def enter(tx: Transaction, groups_of: Collection[Group], *, every: bool = False)
 
 
 def leave(tx: Transaction, links: Mapping[int, JobLinks], remove: Leave, *, every: bool = False) -> None:
-    """Run ``remove``, admit the next jobs of the groups, count down the batches, and wake the workers that wait for jobs.
+    """Run ``remove``, admit the next jobs of the groups, count down the batches, and let the graphs go on.
 
-    :param links: the group and batch of each job that may leave, by id.
+    :param links: the group, batch and graph of each job that may leave, by id.
     :param every: more jobs may leave later in this transaction.
     """
     # Every transaction locks the stripes of groups before the rows of jobs.
     waiting = {link.group for link in links.values() if link.group is not None}
     limits = groups.lock(tx, waiting, every=every) if waiting else {}
-    left = [(links[job_id], departure) for job_id, departure in remove().items() if job_id in links]
+    gone = remove()
+    left = [(links[job_id], departure) for job_id, departure in gone.items() if job_id in links]
     if freed := Counter([link.group for link, _ in left if link.group is not None and not link.blocked]):
         groups.admit(tx, freed, limits)
     if counted := [(link.batch, departure) for link, departure in left if link.batch is not None]:
@@ -71,3 +73,9 @@ def leave(tx: Transaction, links: Mapping[int, JobLinks], remove: Leave, *, ever
         if due:
             tx.dialect.inserts.insert_new(tx, tx.tables.jobs, due, tx.time().get("now"))
             tx.wake(*(job.queue for job in due))
+    if of_graphs := {
+        job_id: Left(departure, links[job_id].result)
+        for job_id, departure in gone.items()
+        if job_id in links and links[job_id].graph is not None
+    }:
+        nodes().left(tx, of_graphs)

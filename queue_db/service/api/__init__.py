@@ -6,6 +6,7 @@ from queue_db.service.api import (
     dead,
     feeds,
     finished,
+    graphs,
     groups,
     health,
     jobs,
@@ -27,7 +28,7 @@ from queue_db.service.api import event_stream as events
 API = (
     *(one.router for one in (queues, jobs, claims, settlements, settling, dead, schedules, workers)),
     groups.batches,
-    *(one.router for one in (groups, finished, streams, feeds, messages, message_claims, cursors, routes)),
+    *(one.router for one in (groups, graphs, finished, streams, feeds, messages, message_claims, cursors, routes)),
     *(one.router for one in (tokens, monitoring, events)),
 )
 

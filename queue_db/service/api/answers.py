@@ -116,7 +116,7 @@ def _job(job: LeasedJob, row: ClaimedRow, own: str, payload: Any, headers: Any) 
         row.max_attempts,
         row.unique_key,
         row.group_key,
-        None if row.callback_id is None else str(row.callback_id),
+        None if row.callback_id is None or row.callback_id < 0 else str(row.callback_id),
         _time(row.created_at),
         None if row.due_at is None else _time(row.due_at),
         row.last_error,

@@ -89,6 +89,7 @@ _FEW = 3
 #: By class; the nearest class of an error's own line counts.
 KINDS: dict[type[Exception], Kind] = {
     errors.JobNotFoundError: Kind(404, "There is no such job"),
+    errors.GraphNotFoundError: Kind(404, "There is no such graph"),
     errors.JobDeadError: Kind(404, "The job is dead"),
     errors.JobNotFinishedError: Kind(404, "The job is not completed yet", more=("state",)),
     errors.JobStateError: Kind(409, "The job's state does not allow this", more=("state",)),

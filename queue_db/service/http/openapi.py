@@ -49,6 +49,7 @@ _TAGS = {
     "workers": "Registered workers, and the rescue of what a dead one has in hand.",
     "batches": "Jobs with a callback job that is enqueued when all of them have left.",
     "groups": "Jobs of one group run one at a time.",
+    "graphs": "Jobs that start when their parents have left.",
     "finished": "Completed jobs with retained results.",
     "streams": "Jobs held by Spark streams.",
     "feeds": "Messages that stay for all readers: publish, read on from a position, claim, and cursors.",

@@ -5,6 +5,7 @@ from queue_db.service.pages import (
     assets,
     dead,
     feeds,
+    graphs,
     groups,
     jobs,
     queues,
@@ -15,7 +16,7 @@ from queue_db.service.pages import (
 )
 
 _SUBJECTS = (
-    *(assets, queues, jobs, dead, groups),
+    *(assets, queues, jobs, dead, graphs, groups),
     *(workers, schedules, feeds, routes, strategy, access),
 )
 

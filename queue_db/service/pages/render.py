@@ -47,6 +47,7 @@ MENU = {
         Place("Finished", "finished", "i"),
         Place("Batches", "batches", "b"),
         Place("Groups", "groups", "r"),
+        Place("Graphs", "graphs", "h"),
     ),
     "Running": (
         Place("Workers", "workers", "w"),
@@ -73,6 +74,8 @@ DONE = {
     "purged": "Purged: {jobs} that waited.",
     "repaired": "Repaired groups, whose next job waited for no other one: {number}.",
     "pruned": "Expired rows deleted: {number}.",
+    "graph-cancelled": "Cancelled nodes: {number}. A retry brings them back.",
+    "graph-retried": "Retried nodes: {number}. Those with parents to wait for wait for them.",
     "schedule-set": "Set: workers enqueue by this schedule from now on.",
     "schedule-removed": "Removed: nothing more is enqueued by this schedule; its jobs stay.",
     "schedule-paused": "Paused: nothing is enqueued by this schedule.",

@@ -53,7 +53,7 @@ def jobs(name: str, metadata: MetaData, *, unique_queue: bool) -> Table:
         Column("delete_mark", Integer, nullable=False, server_default=text("0")),
         # Jobs with the same key run in the order of their ids, as many at once as the queue allows (default 1).
         Column("group_key", String(KEY_LENGTH)),
-        # The batch of the job. When the job leaves, the batch's count of jobs goes down.
+        # The batch of the job, whose count of jobs goes down when the job leaves. Minus the id of the graph of which it is a node.
         Column("callback_id", BigInteger),
         # The progress that the handler has reported, from 0 to 1.
         Column("progress", Double),
@@ -129,6 +129,8 @@ def dead(name: str, metadata: MetaData) -> Table:
         Column("died_at", BigInteger, nullable=False, server_default=now_us()),
         Column("last_error", LONG_TEXT),
         Column("group_key", String(KEY_LENGTH)),
+        # As in the table of jobs. A redriven job is still a node of its graph, but its batch has counted it.
+        Column("callback_id", BigInteger),
         # List, count and purge the dead jobs of one queue, longest dead first:
         #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
         Index(f"{name}_dead_queue", "queue", "died_at", "id"),

@@ -31,6 +31,7 @@ from queue_db.testing.suite.fixtures import (
     rival_queue,
 )
 from queue_db.testing.suite.forwarding import TestForward
+from queue_db.testing.suite.graphs import TestGraphChanges, TestGraphFailures, TestGraphs
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.lease_tokens import TestHandles
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
@@ -77,6 +78,9 @@ __all__ = [
     "TestFence",
     "TestForward",
     "TestGiveBack",
+    "TestGraphChanges",
+    "TestGraphFailures",
+    "TestGraphs",
     "TestGroups",
     "TestGroupsAndKeys",
     "TestHandles",

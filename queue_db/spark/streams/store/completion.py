@@ -159,6 +159,7 @@ def _bury_marked(tx: Transaction, mine: ColumnElement[bool]) -> None:
         "unique_key",
         "created_at",
         "group_key",
+        "callback_id",
     )
     copied: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in same}
     copied |= {"queue": streams.c.queue, "worker": streams.c.holder}

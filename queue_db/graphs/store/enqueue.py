@@ -1,0 +1,179 @@
+"""Insert the nodes of a graph: their jobs, rows and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import BigInteger, insert, select, update
+
+from queue_db.dialects.clock import due_time
+from queue_db.errors import ArgumentError, LeaseLostError
+from queue_db.graphs.model import IfFailed, NodeState
+from queue_db.graphs.store import leaving, rows
+from queue_db.graphs.tables import graph_tables
+from queue_db.model import NewJob
+from queue_db.store import enqueue
+from queue_db.store.base import Transaction, each
+from queue_db.store.enqueue import OnDuplicate
+from queue_db.store.portions import portions
+from queue_db.store.schema import BLOCKED
+
+#: The most jobs, rows and edges in one INSERT.
+_CHUNK = 1000
+
+_NODE = ("id", "graph_id", "name", "queue", "kind", "layer", "if_failed", "state", "pending")
+_EDGE = ("parent", "child")
+
+
+class Planned(NamedTuple):
+    """A node to insert."""
+
+    name: str
+    job: NewJob
+    layer: int
+    if_failed: IfFailed
+    #: The positions of its parents among the planned nodes; they come first.
+    parents: Sequence[int]
+    #: The ids of its other parents, which are in the graph already.
+    joined: Sequence[int] = ()
+
+
+def make(tx: Transaction, name: str | None, lasts: int) -> int:
+    """Insert a graph without nodes, which is kept for ``lasts`` microseconds after its end; return its id."""
+    table = graph_tables(tx.tables).graphs
+    made = tx.connection.execute(insert(table).values(name=name, lasts=lasts, created_at=tx.now), tx.time())
+    assert made.inserted_primary_key is not None  # noqa: S101 - an INSERT of one row always has it
+    return int(made.inserted_primary_key[0])
+
+
+def add(
+    tx: Transaction, graph: int, planned: Sequence[Planned], *, before: Sequence[int] = (), present: Sequence[int] = ()
+) -> list[int]:
+    """Insert these nodes and return their ids by position.
+
+    :param before: nodes of the graph that wait, and are locked; each of them also waits for each of the new nodes.
+    :param present: the nodes in ``joined`` that have not left.
+    """
+    here = set(present)
+    pending = [len(node.parents) + len(here.intersection(node.joined)) for node in planned]
+    ids = _insert_jobs(tx, graph, planned, pending)
+    tables, on = graph_tables(tx.tables), rows.on(tx.dialect)
+    made = [
+        (
+            *(job_id, graph, node.name, node.job.queue, node.job.kind, node.layer, node.if_failed),
+            NodeState.WAITING.value if waits else NodeState.QUEUED.value,
+            waits,
+        )
+        for job_id, node, waits in zip(ids, planned, pending, strict=True)
+    ]
+    edges = [
+        (parent, job_id)
+        for job_id, node in zip(ids, planned, strict=True)
+        for parent in (*(ids[position] for position in node.parents), *node.joined)
+    ]
+    edges += [(job_id, child) for job_id in ids for child in before]
+    for some in portions(made, _CHUNK):
+        on.insert_all(tx, tables.nodes, _NODE, some)
+    for several in portions(edges, _CHUNK):
+        on.insert_all(tx, tables.edges, _EDGE, several)
+    tx.wake(*{node.job.queue for node, waits in zip(planned, pending, strict=True) if not waits})
+    return ids
+
+
+def _insert_jobs(tx: Transaction, graph: int, planned: Sequence[Planned], pending: Sequence[int]) -> list[int]:
+    """Insert the jobs, those of nodes with parents blocked; return their ids."""
+    of_nodes = [
+        node.job._replace(callback_id=-graph, after=0, not_before=BLOCKED) if waits else node.job._replace(callback_id=-graph)
+        for node, waits in zip(planned, pending, strict=True)
+    ]
+    ids: list[int] = []
+    for some in portions(of_nodes, _CHUNK):
+        with enqueue.after(len(ids)):
+            added = enqueue.insert_jobs(tx, some, OnDuplicate.RAISE, more=len(of_nodes) > _CHUNK)
+        ids += [job_id for job_id in added if job_id is not None]  # none is skipped
+    later = {
+        job_id: node.job
+        for job_id, node, waits in zip(ids, planned, pending, strict=True)
+        if waits and (node.job.after or node.job.not_before)
+    }
+    jobs = tx.tables.jobs
+    for due in portions(list(later)):
+        after = each(jobs.c.id, {job_id: later[job_id].after for job_id in due}, BigInteger())
+        not_before = each(jobs.c.id, {job_id: later[job_id].not_before for job_id in due}, BigInteger())
+        changed = update(jobs).where(jobs.c.id.in_(due)).values(due_at=due_time(tx.now, after, not_before))
+        tx.connection.execute(changed, tx.time())
+    return ids
+
+
+class Joining(NamedTuple):
+    """Where a node that runs adds nodes to its graph."""
+
+    graph: int
+    id: int
+    version: int
+
+
+def join(tx: Transaction, at: Joining, planned: Sequence[Planned], others: Sequence[Sequence[str]]) -> list[int]:
+    """Add nodes to the graph of a node that runs; those that wait for this node also wait for the new ones.
+
+    Nodes whose names are there already are not added again: an earlier attempt of the job has added them.
+
+    :param others: for each node, the names of its parents that are in the graph already.
+    :raises LeaseLostError: the job has another version by now.
+    """
+    # The row is locked until the end, so the node cannot leave meanwhile.
+    if not tx.dialect.hold(tx, tx.tables.jobs, [(at.id, at.version)]):
+        raise LeaseLostError(at.id, at.version)
+    known = named(tx, at.graph, {node.name for node in planned})
+    fresh = [place for place, node in enumerate(planned) if node.name not in known]
+    if fresh:
+        place_of = {place: new for new, place in enumerate(fresh)}
+        locked = _others(tx, at.graph, {name for place in fresh for name in others[place]})
+        new = [
+            planned[place]._replace(
+                parents=[place_of[parent] for parent in planned[place].parents if parent in place_of],
+                joined=[locked[name][0] for name in others[place]],
+            )
+            for place in fresh
+        ]
+        children = {child for _, child in rows.edges_from(tx, [at.id])}
+        waiting = rows.waiting(tx, children) if children else []
+        present = [job_id for job_id, state in locked.values() if NodeState(state).open]
+        ids = add(tx, at.graph, new, before=[node.id for node in waiting], present=present)
+        if waiting:
+            leaving.count(tx, {len(ids): [node.id for node in waiting]})
+        known |= {node.name: job_id for node, job_id in zip(new, ids, strict=True)}
+    return [known[node.name] for node in planned]
+
+
+def named(tx: Transaction, graph: int, names: set[str]) -> dict[str, int]:
+    """The ids of the nodes of a graph with these names, by name; missing names are left out."""
+    nodes = graph_tables(tx.tables).nodes
+    found: dict[str, int] = {}
+    for some in portions(sorted(names)):
+        query = select(nodes.c.name, nodes.c.id).where(nodes.c.graph_id == graph, nodes.c.name.in_(some))
+        found |= {row.name: row.id for row in tx.connection.execute(query)}
+    return found
+
+
+def _others(tx: Transaction, graph: int, names: set[str]) -> Mapping[str, tuple[int, str]]:
+    """Lock the jobs of the nodes with these names, so that none of them leaves meanwhile: name → id and state of the node.
+
+    :raises ArgumentError: there is no such node, or it is dead or cancelled.
+    """
+    ids = named(tx, graph, names)
+    if missing := sorted(names - ids.keys()):
+        raise ArgumentError(f"after={missing[0]!r}: graph {graph} has no node with this name")
+    nodes, jobs = graph_tables(tx.tables).nodes, tx.tables.jobs
+    found: dict[str, tuple[int, str]] = {}
+    for some in rows.parts(ids.values()):
+        # A node leaves by a change of its job, so it waits here until the new edges are committed, and then counts them.
+        held = select(jobs.c.id).where(jobs.c.id.in_(some)).order_by(jobs.c.id)
+        tx.connection.execute(tx.dialect.lock_rows(tx.dialect.by_id(held, jobs), skip=False)).all()
+        query = select(nodes.c.name, nodes.c.id, nodes.c.state).where(nodes.c.id.in_(some))
+        found |= {row.name: (row.id, row.state) for row in tx.connection.execute(query)}
+    for name, (_, state) in found.items():
+        if state in (NodeState.DEAD, NodeState.CANCELLED):
+            raise ArgumentError(f"after={name!r}: this node is {state}, so nothing can wait for it")
+    return found

@@ -1,0 +1,57 @@
+"""What all changes of nodes share: their edges, and their rows, locked in the order of their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Table, select
+
+from queue_db.dialects import Dialect
+from queue_db.graphs.dialects import GraphDialect, WaitingNode
+from queue_db.graphs.dialects.base import WAITING
+from queue_db.graphs.tables import GraphTables, graph_tables
+from queue_db.store.base import Transaction
+from queue_db.store.portions import portions
+
+#: The most nodes in one statement without a value for each node. SQLite allows 32,766 parameters, and fewer before 3.32.
+MANY = 5000
+
+
+@lru_cache(maxsize=64)
+def on(dialect: Dialect) -> GraphDialect:
+    """Kept, since the statements below are kept by it."""
+    return GraphDialect.of(dialect)
+
+
+def parts(ids: Collection[int]) -> Iterable[Sequence[int]]:
+    """The ids in ascending order, in parts for one statement each."""
+    return portions(sorted(ids), MANY)
+
+
+def edges_from(tx: Transaction, parents: Collection[int]) -> list[tuple[int, int]]:
+    """``(parent, child)`` of each edge that begins at one of ``parents``."""
+    statement = _edges_from(on(tx.dialect), graph_tables(tx.tables))
+    edges: list[tuple[int, int]] = []
+    for some in parts(parents):
+        edges += [(parent, child) for parent, child in tx.fetch(statement, {"ids": some})]
+    return edges
+
+
+@lru_cache(maxsize=64)
+def _edges_from(of: GraphDialect, tables: GraphTables) -> Any:
+    return select(tables.edges.c.parent, tables.edges.c.child).where(of.lists.one_of(tables.edges.c.parent, "ids"))
+
+
+def waiting(tx: Transaction, ids: Collection[int]) -> list[WaitingNode]:
+    """Lock those of the nodes that are waiting, in the order of their ids, and return them."""
+    statement = _waiting(on(tx.dialect), graph_tables(tx.tables).nodes)
+    return [WaitingNode(*row) for some in parts(ids) for row in tx.fetch(statement, {"ids": some})]
+
+
+@lru_cache(maxsize=64)
+def _waiting(of: GraphDialect, nodes: Table) -> Any:
+    columns = (nodes.c.id, nodes.c.graph_id, nodes.c.queue, nodes.c.pending, nodes.c.if_failed)
+    query = select(*columns).where(of.lists.one_of(nodes.c.id, "ids"), nodes.c.state == WAITING).order_by(nodes.c.id)
+    return of.dialect.lock_rows(of.dialect.by_id(query, nodes), skip=False)
