@@ -123,11 +123,11 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
 
         This reads the database. A coroutine calls ``await asyncio.to_thread(job.parents)``.
         """
-        return await run(self.leased.parents)
+        return await self._run(self.leased.parents)
 
     async def results(self) -> dict[str, Any]:
         """What the handlers of the completed parents in the graph returned, by the name of the parent; as :meth:`parents`."""
-        return await run(self.leased.results)
+        return await self._run(self.leased.results)
 
     async def settle(self, outcome: Outcome) -> Verdict:
         """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""
