@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
 
+    from queue_db.worker.handlers import RetryPolicy
+
     Joined = Connection | Session | AsyncConnection | AsyncSession
 
 
@@ -26,6 +28,7 @@ class HandlerOptions(TypedDict, total=False):
 
     max_attempts: int | None
     backoff: Backoff | None
+    retry: RetryPolicy | None
     timeout: float | None
     result_ttl: float | None
     executor: Literal["thread", "process"]

@@ -21,8 +21,8 @@ class Place(Protocol):
     async def aenqueue(self, job: NewTask, /) -> Any: ...
     def many(self, batch: Batch, /) -> Any: ...
     async def amany(self, batch: Batch, /) -> Any: ...
-    def wait(self, job_id: int, timeout: float, /) -> Any: ...
-    async def await_(self, job_id: int, timeout: float, /) -> Any: ...  # noqa: ASYNC109 - as AsyncQueueDB.wait
+    def result(self, job_id: int, timeout: float, /) -> Any: ...
+    async def aresult(self, job_id: int, timeout: float, /) -> Any: ...  # noqa: ASYNC109 - as AsyncQueueDB.wait
 
 
 class Databases:
@@ -49,11 +49,19 @@ class Databases:
         self.asynchronous = db
         self.show(tasks)
 
+    def bind_once(self, db: QueueDB | AsyncQueueDB, tasks: Mapping[str, Task[..., Any, Any]]) -> None:
+        """:meth:`bind`, unless an object of the same class is bound that is not closed."""
+        bound = self.sync if isinstance(db, QueueDB) else self.asynchronous
+        if bound is None or (isinstance(bound, QueueDB) and bound.database.closed):
+            self.bind(db, tasks)
+
     def show(self, tasks: Mapping[str, Task[..., Any, Any]]) -> None:
         """Let the databases check the payloads of these tasks."""
-        for db in (self.sync, self.asynchronous):
-            if db is not None:
-                db.schemas.update({kind: task.payloads.schema for kind, task in tasks.items()})
+        for kind, task in tasks.items():
+            if self.sync is not None:
+                self.sync.schemas[kind] = task.payloads.schema
+            if self.asynchronous is not None:
+                self.asynchronous.learn(kind, task.payloads.schema)
 
     def enqueue(self, job: NewTask) -> Any:
         return self._sync("enqueue").queue(job.queue).enqueue(job.kind, job.payload, **_options(job))
@@ -69,11 +77,11 @@ class Databases:
         queue = self._async("amany").queue(batch.queue)
         return await queue.enqueue_many(batch.items, on_duplicate=batch.on_duplicate, using=batch.using)
 
-    def wait(self, job_id: int, timeout: float) -> Any:
-        return self._sync("wait").wait(job_id, timeout).result
+    def result(self, job_id: int, timeout: float) -> Any:
+        return self._sync("result").wait(job_id, timeout).result
 
-    async def await_(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
-        return (await self._async("await_").wait(job_id, timeout)).result
+    async def aresult(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
+        return (await self._async("aresult").wait(job_id, timeout)).result
 
     def _sync(self, verb: str) -> QueueDB:
         if self.sync is None:

@@ -159,7 +159,7 @@ class Tasks:
         """
         self._databases.bind(db, self._by_kind)
 
-    def worker(self, db: QueueDB, **options: Unpack[WorkerOptions]) -> Worker:
+    def worker(self, db: QueueDB | AsyncQueueDB, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker that runs these tasks. By default it serves their queues.
 
         :param options: those of :class:`queue_db.worker.Worker`.
@@ -174,7 +174,7 @@ class Tasks:
     def attach(self, worker: Worker) -> None:
         """Add the handlers of the tasks that are defined by now to a worker.
 
-        If the tasks have no open QueueDB, they enqueue through that of the worker.
+        If the tasks have no open database of its class, they enqueue through that of the worker.
 
         :raises ArgumentError: an annotation cannot be evaluated, or the worker has a handler for one of the kinds.
         :raises ConfigurationError: msgspec is not installed.
@@ -184,8 +184,8 @@ class Tasks:
             options: dict[str, Any] = {**task.handling}
             handles: Callable[[Any], Any] = worker.handles(kind, schema=task.payloads.schema.model, **options)
             handles(task.handler)
-        if isinstance(self.place, Databases) and (self.place.sync is None or self.place.sync.database.closed):
-            self.place.bind(worker.db, self._by_kind)
+        if isinstance(self.place, Databases):
+            self.place.bind_once(worker.given, self._by_kind)
 
     @contextmanager
     def replaced(self, place: Place) -> Iterator[None]:

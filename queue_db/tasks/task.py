@@ -238,12 +238,12 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
         return Enqueuing(self, given if on_duplicate is None else given | {"on_duplicate": on_duplicate})
 
     @overload
-    def wait(self: Task[P, Coroutine[Any, Any, T | Snooze | Retry | Cancel | Dead], Id_co], job_id: int, timeout: float) -> T: ...
+    def result(self: Task[P, Coroutine[Any, Any, T | Snooze | Retry | Cancel | Dead], Id_co], job_id: int, timeout: float) -> T: ...
 
     @overload
-    def wait(self: Task[P, T | Snooze | Retry | Cancel | Dead, Id_co], job_id: int, timeout: float) -> T: ...
+    def result(self: Task[P, T | Snooze | Retry | Cancel | Dead, Id_co], job_id: int, timeout: float) -> T: ...
 
-    def wait(self, job_id: int, timeout: float) -> Any:
+    def result(self, job_id: int, timeout: float) -> Any:
         """Wait until a job of this task is completed; return its result, of the type that the function's annotation says.
 
         The task must retain results: ``result_ttl=``.
@@ -254,21 +254,21 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
         :raises TimeoutError: the job is not completed after ``timeout`` seconds.
         :raises PayloadError: the stored result does not fit the annotation.
         """
-        return self.payloads.result(self.tasks.place.wait(job_id, timeout))
+        return self.payloads.result(self.tasks.place.result(job_id, timeout))
 
     @overload
-    async def await_(  # the argument is that of AsyncQueueDB.wait
+    async def aresult(  # the argument is that of AsyncQueueDB.wait
         self: Task[P, Coroutine[Any, Any, T | Snooze | Retry | Cancel | Dead], Id_co],
         job_id: int,
         timeout: float,  # noqa: ASYNC109
     ) -> T: ...
 
     @overload
-    async def await_(self: Task[P, T | Snooze | Retry | Cancel | Dead, Id_co], job_id: int, timeout: float) -> T: ...  # noqa: ASYNC109
+    async def aresult(self: Task[P, T | Snooze | Retry | Cancel | Dead, Id_co], job_id: int, timeout: float) -> T: ...  # noqa: ASYNC109
 
-    async def await_(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
-        """:meth:`wait` for asyncio, through the AsyncQueueDB of the tasks."""
-        return self.payloads.result(await self.tasks.place.await_(job_id, timeout))
+    async def aresult(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
+        """:meth:`result` for asyncio, through the AsyncQueueDB of the tasks."""
+        return self.payloads.result(await self.tasks.place.aresult(job_id, timeout))
 
     @property
     def kinds(self) -> tuple[str, ...]:

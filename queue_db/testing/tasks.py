@@ -88,7 +88,7 @@ class InlineTasks:
         await self._arun()
         return made
 
-    def wait(self, job_id: int, timeout: float) -> Any:
+    def result(self, job_id: int, timeout: float) -> Any:
         run = next((run for run in self.runs if run.job.id == job_id), None)
         if run is None or isinstance(run.outcome, Cancel):
             raise JobNotFoundError(job_id, "the finished jobs")
@@ -99,8 +99,8 @@ class InlineTasks:
         codec = JSONCodec()
         return codec.decode(codec.encode(plain(run.outcome)))
 
-    async def await_(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
-        return self.wait(job_id, timeout)
+    async def aresult(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
+        return self.result(job_id, timeout)
 
     def _add(self, new: NewTask, queue: str) -> int:
         """Keep a job to run. Its arguments are encoded and decoded, as in a database."""

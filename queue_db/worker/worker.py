@@ -112,8 +112,8 @@ class Worker(Decorators):
         given = locals() | {"queues": served, "feeds": feeds or {}}
         _check_database(db)
         super().__init__(self._learned)
-        # What the constructor got.
-        self._given = db
+        #: The database object that the constructor got.
+        self.given = db
         self._db: QueueDB | None = db if isinstance(db, QueueDB) else None
         self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class Worker(Decorators):
         :raises ConfigurationError: the AsyncQueueDB has no counterpart for threads.
         """
         if self._db is None:
-            opened = cast("AsyncQueueDB", self._given).for_threads()
+            opened = cast("AsyncQueueDB", self.given).for_threads()
             if self._keep(opened) is not opened:
                 opened.close()  # another thread was faster
         return cast("QueueDB", self._db)
@@ -151,15 +151,15 @@ class Worker(Decorators):
 
     def _close_own(self) -> None:
         """Close the database if it was opened here."""
-        if self._db is not None and self._db is not self._given:
+        if self._db is not None and self._db is not self.given:
             self._db.close()
             self._db = None
 
     def _learned(self, kind: str, schema: Schema) -> None:
         if self._db is not None:
             self._db.schemas[kind] = schema
-        if not isinstance(self._given, QueueDB):
-            self._given.learn(kind, schema)
+        if not isinstance(self.given, QueueDB):
+            self.given.learn(kind, schema)
 
     def configure(self, **options: Unpack[WorkerOptions]) -> None:
         """Change options of this worker before it runs; they are named as in the constructor.
@@ -181,7 +181,7 @@ class Worker(Decorators):
         _check_names(options)
         settings: dict[str, Any] = {field.name: getattr(self.options, field.name) for field in fields(self.options) if field.init}
         settings |= options
-        other = type(self)(self._given, settings.pop("queues"), **settings)
+        other = type(self)(self.given, settings.pop("queues"), **settings)
         other.handlers, other.hooks, other.ends, other.wrappers = self.handlers, self.hooks, self.ends, self.wrappers
         return other
 
@@ -201,7 +201,7 @@ class Worker(Decorators):
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         :raises ConfigurationError: the worker has no handlers or runs already, or a cursor of ``feeds`` is not a shared one.
         """
-        if not isinstance(self._given, QueueDB) and self._given.opened_on[0] is None and not _loop_runs():
+        if not isinstance(self.given, QueueDB) and self.given.opened_on[0] is None and not _loop_runs():
             self.handlers.require(self.options.names)
             self._begin()
             with signals_queued(self._commands):
@@ -215,7 +215,7 @@ class Worker(Decorators):
         """Open the AsyncQueueDB on a loop in this thread, where its coroutines can use it, and run there."""
         work = partial(self._work_hosted, until_empty=until_empty, then=started)
         try:
-            async with cast("AsyncQueueDB", self._given):
+            async with cast("AsyncQueueDB", self.given):
                 self.hosted = Hosted(self.stop)
                 await self.hosted.start(work, f"queue_db worker of {self.options.names}")
                 await self.hosted.wait()
@@ -344,7 +344,7 @@ class Worker(Decorators):
                 then()
 
         try:
-            if not isinstance(self._given, QueueDB):
+            if not isinstance(self.given, QueueDB):
                 cast("ForThreads", self.db).join()
             self.check_start()
             self._work(until_empty=until_empty, started=begins)

@@ -244,7 +244,7 @@ def test_a_callable_object_or_a_partial_is_a_task_with_a_name(tasks: Tasks) -> N
     assert one.call(DefinedLater("a"), 3).job.payload == {"user": {"name": "a"}, "size": 3}
     assert two.call(DefinedLater("a")).job.payload == {"user": {"name": "a"}}
     with inline_tasks(tasks):
-        assert two.wait(two.enqueue(DefinedLater("a")), timeout=1) == "aa"
+        assert two.result(two.enqueue(DefinedLater("a")), timeout=1) == "aa"
 
 
 def test_a_kind_may_be_any_name(tasks: Tasks) -> None:

@@ -77,8 +77,8 @@ def test_a_task_runs_with_the_arguments_of_its_call(mail: Mail, db: QueueDB) -> 
     assert (7, now) in mail.seen
     assert (second, {"account": ID}, ID) in mail.seen
     assert (JobSnapshot, {"account": ID}, ID) in mail.seen
-    assert mail.welcome.wait(first, timeout=10) == now
-    assert mail.report.wait(second, timeout=10) == ID
+    assert mail.welcome.result(first, timeout=10) == now
+    assert mail.report.result(second, timeout=10) == ID
 
 
 def test_an_untyped_job_is_one_of_the_task(mail: Mail, db: QueueDB, queue: Queue) -> None:
@@ -108,7 +108,7 @@ def test_a_stored_payload_that_fits_no_more_makes_its_job_dead(mail: Mail, open_
     assert dead.last_error is not None
     assert "does not fit welcome: user: Expected `int`, got `str`" in dead.last_error
     with pytest.raises(JobDeadError):
-        mail.welcome.wait(bad, timeout=10)
+        mail.welcome.result(bad, timeout=10)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -212,7 +212,7 @@ async def test_tasks_of_asyncio(adb: AsyncQueueDB, db: QueueDB, name: str, async
     made = await mail.report.aenqueue(ID)
     assert (await stats()).available == 2
     await asyncio.to_thread(mail.tasks.worker(db).run, until_empty=True)
-    assert await mail.report.await_(made, timeout=10) == ID
+    assert await mail.report.aresult(made, timeout=10) == ID
     with pytest.raises(PayloadError, match="user: Expected `int`"):
         await adb.queue(name).enqueue("welcome", {"user": "x"})
 
@@ -238,6 +238,24 @@ def test_a_worker_binds_tasks_that_have_no_database(db: QueueDB, open_db: Callab
     assert mail.tasks.place.enqueue.__self__.sync is db  # type: ignore[attr-defined]
 
 
+async def test_a_task_of_asyncio_runs_on_the_loop_of_the_application(adb: AsyncQueueDB, name: str) -> None:
+    """Its job's methods are awaited, and what it enqueues goes through the AsyncQueueDB of its worker."""
+    tasks, seen = Tasks(), asyncio.Queue[tuple[asyncio.AbstractEventLoop, Any]]()
+
+    @tasks.task(queue=name)
+    async def second(job: AsyncLeasedJob[Any], number: int) -> None:
+        (await job.complete()).require(job)
+        await seen.put((asyncio.get_running_loop(), number))
+
+    @tasks.task(queue=name)
+    async def first(number: int) -> None:
+        await second.aenqueue(number + 1)
+
+    async with tasks.worker(adb):
+        await first.aenqueue(1)
+        assert await seen.get() == (asyncio.get_running_loop(), 2)
+
+
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_coroutine_does_not_get_another_job_than_it_asks_for(db: QueueDB, name: str) -> None:
     tasks = Tasks()
@@ -255,7 +273,7 @@ def test_a_task_runs_in_a_handler_process(own_url: str) -> None:
         shop.bind(db)
         first, second = render.enqueue(date(2026, 3, 1)), double.enqueue(4)
         assert worker.run(until_empty=True).completed == 2
-        kind, day, pid = render.wait(first, timeout=10)
+        kind, day, pid = render.result(first, timeout=10)
         assert (kind, day) == ("render", "2026-03-01")
         assert int(pid) != os.getpid()
-        assert double.wait(second, timeout=10) == 8
+        assert double.result(second, timeout=10) == 8

@@ -83,8 +83,8 @@ def test_tasks_run_where_they_are_enqueued(inlined: InlineTasks) -> None:
     now = datetime(2026, 3, 1, tzinfo=UTC)
     first = welcome.enqueue(7, at=now)
     assert seen == [(7, now)]
-    assert (first, welcome.wait(first, timeout=1)) == (1, Decimal(7))
-    assert report.wait(report.using(delay=60).enqueue(user=8), timeout=1) == 8
+    assert (first, welcome.result(first, timeout=1)) == (1, Decimal(7))
+    assert report.result(report.using(delay=60).enqueue(user=8), timeout=1) == 8
     apart.enqueue()
     assert seen[1:] == [(2, {"user": 8}, 8), JobSnapshot]
     assert welcome.many([welcome.call(1), welcome.call(2)]) == [4, 5]
@@ -103,7 +103,7 @@ def test_a_task_of_a_task_runs_after_it(inlined: InlineTasks) -> None:
 
 async def test_on_an_event_loop_they_run_too(inlined: InlineTasks) -> None:
     """Coroutines on the loop of the test, functions in a thread."""
-    assert await report.await_(await report.aenqueue(user=8), timeout=1) == 8
+    assert await report.aresult(await report.aenqueue(user=8), timeout=1) == 8
     assert await welcome.aenqueue(7) == 2
     assert await welcome.amany([welcome.call(1)]) == [3]
     assert report.enqueue(user=9) == 4

@@ -59,10 +59,10 @@ def nothing() -> None: ...
 assert_type(welcome(user=7), str)
 assert_type(welcome(7, None), str)
 assert_type(welcome.enqueue(user=7), int)
-assert_type(welcome.wait(1, timeout=10), str)
+assert_type(welcome.result(1, timeout=10), str)
 assert_type(report.enqueue(account=UUID(int=1)), int)
-assert_type(report.wait(1, timeout=10), bytes)
-assert_type(render.wait(1, timeout=10), int)
+assert_type(report.result(1, timeout=10), bytes)
+assert_type(render.result(1, timeout=10), int)
 assert_type(skipping.enqueue(page=1), int | None)
 alone.enqueue()
 nothing.enqueue()
@@ -72,7 +72,7 @@ awaited.enqueue(page=1)
 async def calls(job: TaskJob, session: AsyncSession) -> None:
     assert_type(await welcome.aenqueue(user=7), int)
     assert_type(await report(job, account=UUID(int=1)), bytes)
-    assert_type(await report.await_(1, timeout=10), bytes)
+    assert_type(await report.aresult(1, timeout=10), bytes)
     assert_type(await report.using(connection=session).aenqueue(account=UUID(int=1)), int)
     assert_type(await report.amany([report.call(account=UUID(int=1))]), list[int])
 
@@ -114,7 +114,7 @@ welcome.using(dealy=3).enqueue(user=7)  # E: mypy pyright
 welcome.using(on_duplicate="skpi").enqueue(user=7)  # E
 welcome.many([report.call(account=UUID(int=1))])  # E
 welcome.many([1])  # E
-welcome.wait("1", timeout=10)  # E
+welcome.result("1", timeout=10)  # E
 tasks.bind("sqlite://")  # E
 tasks.task(queue="mail", timout=3)  # E: mypy pyright
 tasks.task(name="x")  # E

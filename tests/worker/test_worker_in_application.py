@@ -215,7 +215,7 @@ async def test_a_lifespan_whose_start_fails_closes_what_it_has_opened(async_url:
     db = AsyncQueueDB(async_url)
     for runs in (Worker(db, queue.name), Worker(queue.db, queue.name)):  # without handlers
         with pytest.raises(ConfigurationError, match="no handlers"):
-            async with lifespan(runs._given, runs, also=own)("app"):
+            async with lifespan(runs.given, runs, also=own)("app"):
                 raise AssertionError
     assert closed == ["app", "app"]
     assert db._opened is None
