@@ -126,9 +126,9 @@ def test_a_task_that_is_not_completed_has_no_result(how: str, error: type[Except
     with inline_tasks(tasks, raises=False) as ran:
         number = ends.enqueue(how)
         with pytest.raises(error):
-            ends.wait(number, timeout=1)
+            ends.result(number, timeout=1)
         with pytest.raises(JobNotFoundError):
-            ends.wait(2, timeout=1)
+            ends.result(2, timeout=1)
     assert ran.runs[0].done
 
 

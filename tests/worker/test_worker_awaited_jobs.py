@@ -343,7 +343,11 @@ CASES: list[tuple[Callable[..., Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "asks"), CASES, ids=lambda case: getattr(case, "__name__", str(case)))
+@pytest.mark.parametrize(
+    ("function", "asks"),
+    CASES,
+    ids=lambda case: str(case) if isinstance(case, bool) else getattr(case, "__name__", type(case).__name__),
+)
 def test_the_annotation_of_the_first_parameter_asks_for_it(function: Callable[..., Any], asks: bool) -> None:
     assert takes_awaited_job(function) is asks
 
