@@ -129,6 +129,7 @@ class Lists:
     def call(self, first: LeasedJob, spec: HandlerSpec) -> None:
         """Call the handler of a list, in a thread of the handlers."""
         jobs: list[LeasedJob] = []
+        given: list[LeasedJob] = []
         began: float | None = None
         outcome: object
         try:
@@ -139,15 +140,17 @@ class Lists:
             if not jobs:
                 return
             function = self._calls.begun(jobs, spec)
+            given += jobs
             began = time.monotonic()
-            outcome = function(jobs)  # type: ignore[arg-type]
+            outcome = function(given)  # type: ignore[arg-type]
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its jobs only
             outcome = error
-        self._end(jobs, spec, outcome, began)
+        self._end(_in_order(jobs, given), spec, outcome, began)
 
     async def call_on_loop(self, first: LeasedJob, spec: HandlerSpec) -> None:
         """Call the handler of a list, on the event loop."""
         jobs: list[LeasedJob] = []
+        given: list[LeasedJob] = []
         began: float | None = None
         outcome: object
         try:
@@ -162,13 +165,14 @@ class Lists:
 
             async def call(_: LeasedJob) -> object:
                 current.set(None)  # a line of the log is about no single job
-                return await function(jobs)  # type: ignore[arg-type]
+                return await function(given)  # type: ignore[arg-type]
 
+            given += jobs
             began = time.monotonic()
             outcome = await self._calls.awaited(spec, call, first)
         except BaseException as error:  # noqa: BLE001 - also CancelledError, after all jobs were abandoned
             outcome = error
-        self._end(jobs or self._closed(first), spec, outcome, began)
+        self._end(_in_order(jobs or self._closed(first), given), spec, outcome, began)
 
     def _closed(self, first: LeasedJob) -> list[LeasedJob]:
         """Let the list of this job take no more jobs; return its jobs."""
@@ -209,6 +213,11 @@ class Lists:
         with self._lock:
             for job in jobs:
                 self._of.pop(job, None)
+
+
+def _in_order(jobs: list[LeasedJob], given: list[LeasedJob]) -> list[LeasedJob]:
+    """The jobs in the order of the list that the handler got, which it may have sorted. If it has taken jobs away, all of them."""
+    return given if len(given) == len(jobs) and set(given) == set(jobs) else jobs
 
 
 def outcomes_of(jobs: Sequence[LeasedJob], returned: object) -> list[object]:

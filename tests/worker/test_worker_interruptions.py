@@ -261,7 +261,13 @@ class Process:
 
 
 @SQLITE
-@pytest.mark.parametrize("what", ["function", "coroutine", "process"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *(pytest.param(what, marks=pytest.mark.rest("of the three the process stays")) for what in ("function", "coroutine")),
+        "process",
+    ],
+)
 def test_sigterm_of_a_real_process_interrupts_an_attempt_that_does_not_count(queue, url, tmp_path, what):
     job_id = queue.enqueue(what, max_attempts=1)
     with Process(tmp_path, url, queue.name, "handlers:worker", "--grace", "0.05") as worker:
@@ -274,6 +280,7 @@ def test_sigterm_of_a_real_process_interrupts_an_attempt_that_does_not_count(que
 
 
 @SQLITE
+@pytest.mark.rest("test_worker_process.py has a second signal, and above is the limit")
 def test_a_second_sigterm_interrupts_too_and_beyond_the_limit_the_attempt_counts(queue, url, tmp_path):
     job_id = queue.enqueue("function", max_attempts=1)
     for attempts in (0, 1):

@@ -111,6 +111,28 @@ def test_a_mapping_has_outcomes_of_some_jobs_and_the_others_are_complete(queue):
 
 
 @SQLITE
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_handler_may_sort_or_empty_its_list(queue, asynchronous):
+    """Outcomes are in the order of the list as it is then. A job that is taken out is settled all the same."""
+    worker = Worker(queue.db, queue.name, schedules=False)
+
+    def of_function(jobs):
+        if jobs[0].kind == "emptied":
+            return jobs.clear()
+        jobs.sort(key=lambda job: job.payload)
+        return [None, Retry("the larger one", HOURS)]
+
+    async def of_coroutine(jobs):
+        return of_function(jobs)
+
+    for kind in ("sorted", "emptied"):
+        worker.handles(kind, many=2)(of_coroutine if asynchronous else of_function)
+    larger, smaller, *emptied = queue.enqueue_many([("sorted", 2), ("sorted", 1), ("emptied", 1), ("emptied", 2)])
+    worker.run(until_empty=True)
+    assert states(queue, [larger, smaller, *emptied]) == [State.SCHEDULED, None, None, None]
+
+
+@SQLITE
 @pytest.mark.parametrize(
     ("returned", "why"),
     [

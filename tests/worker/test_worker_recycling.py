@@ -119,15 +119,23 @@ def work(job):
 
 
 @SQLITE
+def test_a_command_that_is_to_be_started_again_ends_with_its_own_status(ask, queue):
+    queue.enqueue_many([("work", None)] * 2)
+    command = ("work", queue.name, "--exec", "true", "--max-jobs", 1, "--until-empty", "--json")
+    for left in (1, 0):
+        answer = ask(*command, status=75)
+        assert (queue.stats().available, answer.record["recycled"]) == (left, True)
+    assert not ask(*command).record["recycled"]
+
+
+@SQLITE
+@pytest.mark.rest("several processes; in test_worker_supervisor.py those that die are replaced in the same way")
 def test_the_supervisor_replaces_processes_that_have_done_their_jobs_at_once(queue, url, tmp_path):
     """A process that died would be replaced with a warning, after a pause that grows to seconds, and its jobs searched."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
     queue.enqueue_many([("work", None)] * 9)
-    arguments = ("handlers:worker", "--processes", "1", "--max-jobs", "3", "--until-empty")
-    with Supervisor(tmp_path, url, queue.name, *arguments) as single:
-        assert single.process.wait() == 75, single.log
-    assert len((tmp_path / "record").read_text().split()) == 3
-    with Supervisor(tmp_path, url, queue.name, *arguments[:2], "2", *arguments[3:]) as supervisor:
+    arguments = ("handlers:worker", "--processes", "2", "--max-jobs", "3", "--until-empty")
+    with Supervisor(tmp_path, url, queue.name, *arguments) as supervisor:
         assert supervisor.process.wait() == 0, supervisor.log
     pids = (tmp_path / "record").read_text().split()
     assert len(pids) == 9
