@@ -220,7 +220,8 @@ class Worker(Decorators):
                 await self.hosted.start(work, f"queue_db worker of {self.options.names}")
                 await self.hosted.wait()
         finally:
-            self._runs_in = None
+            if self.hosted is None:  # it could not be opened: no thread has begun
+                self._runs_in = None
             self._leave()
 
     def _begin(self) -> None:
