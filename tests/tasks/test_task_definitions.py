@@ -64,7 +64,7 @@ class Class:
         (fine, {"name": "x", "aliases": "y"}, "aliases='y': must be a list of kinds"),
         (fine, {"name": "x", "aliases": ["x"]}, "has the kind 'x' already"),
         (fine, {"queue": ""}, "queue is empty"),
-        (fine, {"timout": 3}, "timout: no option of a task; they are max_attempts, backoff, timeout"),
+        (fine, {"timout": 3}, "timout: no option of a task; they are max_attempts, backoff, "),
         (fine, {"on_duplicate": "skpi"}, "on_duplicate='skpi'"),
         (fine, {"unique_for": 3}, "unique_for is the time for which a unique key stays taken: give unique="),
         (fine, {"delay": -1}, "delay=-1"),

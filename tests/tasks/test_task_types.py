@@ -25,6 +25,7 @@ from queue_db import LeasedJob, QueueDB, Snooze
 from queue_db.aio import AsyncLeasedJob, AsyncQueueDB
 from queue_db.tasks import TaskJob, Tasks
 from queue_db.tasks.options import HandlerOptions
+from queue_db.testing import assert_enqueued, inline_tasks
 from queue_db.worker import JobSnapshot, Worker
 
 tasks = Tasks()
@@ -92,6 +93,15 @@ def workers(db: QueueDB) -> None:
 
 def bound(db: AsyncQueueDB) -> None:
     tasks.bind(db)
+
+def tested(db: QueueDB) -> None:
+    with inline_tasks(tasks) as ran:
+        assert_enqueued(welcome, user=7)
+        assert_enqueued(report.using(priority=3), account=UUID(int=1)).payload
+        assert_enqueued(db.queue("mail"), "welcome", {"user": 7})
+        ran.runs[0].outcome
+        assert_enqueued(welcome, user="7")  # E
+        assert_enqueued(report, page=7)  # E
 
 # Mistakes.
 welcome(user="7")  # E
