@@ -306,6 +306,12 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_callbacks", "the job after a batch", "enqueue_batch; settle of its jobs"),
         ("_windows", "a key that stays taken", "enqueue with unique_for; prune"),
     ],
+    "Graphs": [
+        ("_graphs", "a graph", "db.graph; prune"),
+        ("_nodes", "a job of a graph, and for how many it waits", "db.graph; settle of its parents"),
+        ("_edges", "what waits for what", "db.graph; prune"),
+        ("_results", "what the handler of a node returned", "complete; prune"),
+    ],
     "Workers": [
         ("_queues", "pause and limits of a queue", "pause, resume, limit; workers"),
         ("_shares", "a worker's part of a limit", "workers"),
