@@ -355,10 +355,11 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
 def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
-    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1250)
-    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Service"], ["Workers", "Spark", "Routes", "Migrations"]]
+    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1430)
+    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Service"], ["Graphs", "Workers", "Spark", "Routes", "Migrations"]]
     fills = {
         "Jobs": GREEN,
+        "Graphs": RED,
         "Workers": YELLOW,
         "Spark": BLUE,
         "Groups, batches, keys": RED,
