@@ -16,21 +16,17 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, ca
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
+from queue_db.in_graph import InGraph
 from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, batch_of, from_micros, graph_of, links_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
-from queue_db.slices import load, type_hint
+from queue_db.slices import type_hint
 from queue_db.store.schema import NOTE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
-
-    from queue_db.graphs.job_graph import JobGraph
-    from queue_db.graphs.model import Node
-    from queue_db.queue import Queue
 else:
-    JobGraph, Node = (type_hint("queue_db", name) for name in ("JobGraph", "Node"))
     Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
     AsyncConnection, AsyncSession = (type_hint("sqlalchemy.ext.asyncio", name) for name in ("AsyncConnection", "AsyncSession"))
 
@@ -177,7 +173,7 @@ class JobData:
         return f"<{type(self).__name__} {self.fence} {self.kind!r} in {self.queue!r}, attempt {self.attempts}/{self.max_attempts}>"
 
 
-class LeasedJob(JobData, Generic[Payload_co]):
+class LeasedJob(JobData, InGraph, Generic[Payload_co]):
     """A claimed job: its data, and the verbs that settle it.
 
     Each verb returns a :class:`Verdict`: APPLIED, or LOST if the lease was lost. A lost lease is a normal outcome: stop, since
@@ -381,27 +377,6 @@ class LeasedJob(JobData, Generic[Payload_co]):
         """
         report = ProgressReport(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
         return self.source.progress_of(self, report) if self._report_to is None else self._report_to(self, report)
-
-    @property
-    def graph(self) -> JobGraph | None:
-        """The graph of which the job is a node, to add nodes to it; None: no graph."""
-        graph = self.graph_id
-        if graph is None:
-            return None
-        if not hasattr(self, "_graph"):  # it takes no time where a job is made
-            self._graph: JobGraph = load("graphs.job_graph", "JobGraph")(cast("Queue", self.source).core, self, graph)
-        return self._graph
-
-    def parents(self) -> dict[str, Node]:
-        """The parents of the job in its graph, by name, each with its state and result; empty without a graph.
-
-        This reads the database. A coroutine calls ``await asyncio.to_thread(job.parents)``.
-        """
-        return {} if self.graph is None else self.graph.parents()
-
-    def results(self) -> dict[str, Any]:
-        """What the handlers of the completed parents in the graph returned, by the name of the parent; as :meth:`parents`."""
-        return {} if self.graph is None else self.graph.results()
 
     def report_progress_to(self, receiver: Callable[[LeasedJob, ProgressReport], Verdict]) -> None:
         """Let :meth:`progress` call ``receiver`` instead of writing at once."""

@@ -306,6 +306,12 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_callbacks", "the job after a batch", "enqueue_batch; settle of its jobs"),
         ("_windows", "a key that stays taken", "enqueue with unique_for; prune"),
     ],
+    "Graphs": [
+        ("_graphs", "a graph", "db.graph; prune"),
+        ("_nodes", "a job of a graph, and for how many it waits", "db.graph; settle of its parents"),
+        ("_edges", "what waits for what", "db.graph; prune"),
+        ("_results", "what the handler of a node returned", "complete; prune"),
+    ],
     "Workers": [
         ("_queues", "pause and limits of a queue", "pause, resume, limit; workers"),
         ("_shares", "a worker's part of a limit", "workers"),
@@ -349,10 +355,11 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
 def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
-    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1250)
-    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Service"], ["Workers", "Spark", "Routes", "Migrations"]]
+    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1430)
+    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Service"], ["Graphs", "Workers", "Spark", "Routes", "Migrations"]]
     fills = {
         "Jobs": GREEN,
+        "Graphs": RED,
         "Workers": YELLOW,
         "Spark": BLUE,
         "Groups, batches, keys": RED,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from queue_db.feeds.aio.cursors import AsyncCursor, AsyncSharedCursor, AsyncSpan
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
     from queue_db.feeds.aio.message_claims import AsyncMessageClaim
+    from queue_db.graphs.aio import AsyncGraphs, AsyncJobGraph
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
     from queue_db.schedules.aio import AsyncSchedules
@@ -38,6 +39,8 @@ __all__ = [
     "AsyncDeadJobs",
     "AsyncFeed",
     "AsyncFeeds",
+    "AsyncGraphs",
+    "AsyncJobGraph",
     "AsyncLeasedJob",
     "AsyncMessageClaim",
     "AsyncMetrics",
@@ -59,6 +62,8 @@ _OF_SLICES = {
     "AsyncDeadJobs": "dead.aio",
     "AsyncFeed": "feeds.aio.feeds",
     "AsyncFeeds": "feeds.aio.feeds",
+    "AsyncGraphs": "graphs.aio",
+    "AsyncJobGraph": "graphs.aio",
     "AsyncMessageClaim": "feeds.aio.message_claims",
     "AsyncMetrics": "monitoring.aio",
     "AsyncRoutes": "routes.aio",

@@ -1,4 +1,4 @@
-# Generated from queue_db/leased_job.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/leased_job.py and queue_db/in_graph.py. Do not change it: `make aio` writes it anew.
 """LeasedJob for asyncio."""
 
 from __future__ import annotations
@@ -112,6 +112,10 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         """
         return await self._run(self.leased.progress, fraction, note)
 
+    async def settle(self, outcome: Outcome) -> Verdict:
+        """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""
+        return await self._run(self.leased.settle, outcome)
+
     @property
     def graph(self) -> AsyncJobGraph | None:
         """The graph of which the job is a node, to add nodes to it; None: no graph."""
@@ -121,14 +125,10 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
     async def parents(self) -> dict[str, Node]:
         """The parents of the job in its graph, by name, each with its state and result; empty without a graph.
 
-        This reads the database. A coroutine calls ``await asyncio.to_thread(job.parents)``.
+        This reads the database. A coroutine of a worker calls ``await asyncio.to_thread(job.parents)``.
         """
         return await self._run(self.leased.parents)
 
     async def results(self) -> dict[str, Any]:
         """What the handlers of the completed parents in the graph returned, by the name of the parent; as :meth:`parents`."""
         return await self._run(self.leased.results)
-
-    async def settle(self, outcome: Outcome) -> Verdict:
-        """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""
-        return await self._run(self.leased.settle, outcome)

@@ -22,6 +22,8 @@ SECTIONS = {
     "LeasedJob": "LeasedJob`",
     "DeadJobs": "db.dead`",
     "Schedules": "db.schedules`",
+    "Graphs": "db.graphs`",
+    "JobGraph": "db.graphs`",
     "Actions": "db.actions`",
     "Metrics": "db.metrics`",
     "Streams": "db.streams`",

@@ -16,10 +16,12 @@ from queue_db.feeds.store.message_jobs import MessageJob
 from queue_db.feeds.store.messages import NewMessage
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.store.span_claims import SpanRequest
+from queue_db.graphs.store import leaving as nodes
 from queue_db.groups.store import batches, groups
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport
 from queue_db.monitoring.store import metrics
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
+from queue_db.slices import Left
 from queue_db.spark.streams import store as streams
 from queue_db.store import Transaction, history, lease, on_leave, settle
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
@@ -30,6 +32,9 @@ from queue_db.strategies.locking import Pessimistic
 from queue_db.verbs.progress import write_progress
 
 Run = Callable[[Transaction], object]
+
+#: The answer of a node that waits for one parent.
+_WAITING_NODE: Mapping[str, Any] = {"child": 1, "parent": 1, "pending": 0, "if_failed": "cancel", "graph_id": 1, "queue": "default"}
 
 
 @dataclass(frozen=True)
@@ -367,6 +372,27 @@ def _settles() -> list[Scenario]:
             begins=True,
             answers={**grouped, "pending": 0, "place": 0, "per_group": 1},
             counts={"DELETE": 1},
+        ),
+        Scenario(
+            "complete_node",
+            "a node of a graph is completed: a node that waits for it starts",
+            lambda tx: nodes.left(tx, {1: Left(Departure.COMPLETED)}),
+            begins=True,
+            answers=_WAITING_NODE,
+        ),
+        Scenario(
+            "complete_nodes",
+            "nodes of a graph are completed, one with a result: a node that waits for both starts",
+            lambda tx: nodes.left(tx, {1: Left(Departure.COMPLETED, "1"), 2: Left(Departure.COMPLETED)}),
+            begins=True,
+            answers=_WAITING_NODE,
+        ),
+        Scenario(
+            "bury_node",
+            "a node of a graph is dead: a node that runs anyway starts",
+            lambda tx: nodes.left(tx, {1: Left(Departure.DEAD)}),
+            begins=True,
+            answers=_WAITING_NODE | {"if_failed": "run"},
         ),
         Scenario(
             "admit",

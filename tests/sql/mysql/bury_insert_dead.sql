@@ -2,9 +2,9 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.bury
 INSERT INTO jobs_dead(id, queue, kind, payload, headers, priority, attempts, max_attempts, unique_key, worker,
-    created_at, group_key, version, died_at, last_error)
+    created_at, group_key, callback_id, version, died_at, last_error)
 SELECT id, queue, kind, payload, headers, priority, attempts, max_attempts, unique_key, worker, created_at, group_key,
-    CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END AS version,
+    callback_id, CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END AS version,
     (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS died_at, :error AS last_error
 FROM jobs
 WHERE id IN (:of_ids);

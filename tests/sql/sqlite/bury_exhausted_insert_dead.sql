@@ -2,9 +2,9 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.bury
 INSERT INTO jobs_dead(id, queue, kind, payload, headers, priority, max_attempts, unique_key, worker, created_at,
-    group_key, version, died_at, attempts, last_error)
+    group_key, callback_id, version, died_at, attempts, last_error)
 SELECT id, queue, kind, payload, headers, priority, max_attempts, unique_key, worker, created_at, group_key,
-    CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END AS version,
+    callback_id, CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END AS version,
     (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) AS died_at,
     CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END AS attempts, :error AS last_error
 FROM jobs

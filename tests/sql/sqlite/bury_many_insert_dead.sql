@@ -2,9 +2,9 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.bury
 INSERT INTO jobs_dead(id, queue, kind, payload, headers, priority, attempts, max_attempts, unique_key, worker,
-    created_at, group_key, version, died_at, last_error)
+    created_at, group_key, callback_id, version, died_at, last_error)
 SELECT id, queue, kind, payload, headers, priority, attempts, max_attempts, unique_key, worker, created_at, group_key,
-    CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END AS version,
+    callback_id, CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END AS version,
     (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) AS died_at,
     CASE id WHEN :of_id_0 THEN :error_0 WHEN :of_id_1 THEN :error_1 END AS last_error
 FROM jobs

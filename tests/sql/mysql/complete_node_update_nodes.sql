@@ -1,0 +1,7 @@
+-- complete_node_update_nodes: a node of a graph is completed: a node that waits for it starts
+-- Also: complete_nodes_update_nodes
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: graphs.store.leaving.left > graphs.store.leaving._set_state
+UPDATE jobs_nodes FORCE INDEX (PRIMARY)
+SET state = 'completed', pending = 0, finished_at = (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
+WHERE jobs_nodes.id IN (:ids);

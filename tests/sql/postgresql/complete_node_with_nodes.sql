@@ -1,0 +1,33 @@
+-- complete_node_with_nodes: a node of a graph is completed: a node that waits for it starts
+-- Also: complete_nodes_with_nodes
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: graphs.store.leaving.left > graphs.dialects.postgresql.PostgreSQLForGraphs.complete
+-- Prepared once for each connection.
+WITH "over" AS (
+    UPDATE jobs_nodes
+    SET state = 'completed', pending = 0,
+        finished_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
+    WHERE jobs_nodes.id = ANY(:ids::BIGINT[])
+), hit AS (
+    SELECT jobs_edges.child AS child, count(*) AS number
+    FROM jobs_edges
+    WHERE jobs_edges.parent = ANY(:ids::BIGINT[])
+    GROUP BY jobs_edges.child
+), held AS (
+    SELECT jobs_nodes.id AS id, hit.number AS number
+    FROM hit
+    JOIN jobs_nodes ON jobs_nodes.id = hit.child
+    WHERE jobs_nodes.state = 'waiting'
+    ORDER BY jobs_nodes.id
+    FOR UPDATE OF jobs_nodes
+), counted AS (
+    UPDATE jobs_nodes
+    SET state = CASE WHEN (jobs_nodes.pending <= held.number) THEN 'queued' ELSE jobs_nodes.state END,
+        pending = (jobs_nodes.pending - held.number)
+    FROM held
+    WHERE jobs_nodes.id = held.id
+    RETURNING jobs_nodes.id, jobs_nodes.graph_id, jobs_nodes.queue, jobs_nodes.pending
+)
+SELECT counted.id, counted.graph_id, counted.queue, counted.pending
+FROM counted
+WHERE counted.pending <= 0;
