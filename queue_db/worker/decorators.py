@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -35,14 +36,10 @@ _Hook = TypeVar("_Hook", bound=Hook)
 _EndHook = TypeVar("_EndHook", bound=EndHook)
 
 
-class Decorators:
-    """The decorators of a worker.
+class Decorators(ABC):
+    """The decorators of a worker."""
 
-    :param learn: lets enqueues through the worker's database check payloads of a kind.
-    """
-
-    def __init__(self, learn: Callable[[str, Schema], None]) -> None:
-        self._learn = learn
+    def __init__(self) -> None:
         self.handlers = Handlers()
         self.hooks: list[Hook] = []
         self.ends = EndHooks()
@@ -145,6 +142,10 @@ class Decorators:
         if model is not None and kind is not None:
             self._learn(kind, model)
         return function
+
+    @abstractmethod
+    def _learn(self, kind: str, schema: Schema) -> None:
+        """Let enqueues through the worker's database check payloads of this kind."""
 
     @overload
     def on(self, hook: _Hook, /, *types: EventName) -> _Hook: ...

@@ -111,7 +111,7 @@ class Worker(Decorators):
         registry, served = (queues, queues.queues) if isinstance(queues, Registry) else (None, queues)
         given = locals() | {"queues": served, "feeds": feeds or {}}
         _check_database(db)
-        super().__init__(self._learned)
+        super().__init__()
         #: The database object that the constructor got.
         self.given = db
         self._db: QueueDB | None = db if isinstance(db, QueueDB) else None
@@ -155,7 +155,7 @@ class Worker(Decorators):
             self._db.close()
             self._db = None
 
-    def _learned(self, kind: str, schema: Schema) -> None:
+    def _learn(self, kind: str, schema: Schema) -> None:
         if self._db is not None:
             self._db.schemas[kind] = schema
         if not isinstance(self.given, QueueDB):
