@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -143,10 +142,8 @@ def _nodes(info: Any, seen: set[int]) -> Iterator[Any]:
     if isinstance(info, list | tuple):
         for one in info:
             yield from _nodes(one, seen)
-    elif hasattr(info, "__struct_fields__") and id(info) not in seen:
+    elif hasattr(info, "__struct_fields__") and not isinstance(info, type) and id(info) not in seen:
         seen.add(id(info))
         yield info
         for name in info.__struct_fields__:
-            inner = getattr(info, name)
-            if not dataclasses.is_dataclass(inner):
-                yield from _nodes(inner, seen)
+            yield from _nodes(getattr(info, name), seen)

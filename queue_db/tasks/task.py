@@ -46,13 +46,11 @@ TaskJob: TypeAlias = LeasedJob[Mapping[str, object]]
 class NewTask:
     """A call that becomes a job."""
 
-    __slots__ = ("defaults", "given", "kind", "on_duplicate", "own", "payload", "queue", "task", "using")
+    __slots__ = ("defaults", "kind", "on_duplicate", "own", "payload", "queue", "task", "using")
 
     def __init__(self, task: Task[Any, Any, Any], given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         self.task = task
         self.kind = task.name
-        #: The arguments by name, as the function gets them.
-        self.given = given
         #: The arguments by name, in the types of JSON.
         self.payload = task.payloads.written(given)
         #: What ``using`` was given.
