@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
-from queue_db.outcomes import Dead, Snooze, checked
+from queue_db.outcomes import Dead, checked
 from queue_db.slices import load
 from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
 from queue_db.worker.events import EventType, log_failure
@@ -253,7 +253,7 @@ class Execution:
     def _finish_on_loop(self, job: LeasedJob, spec: HandlerSpec, outcome: object, seconds: float | None) -> None:
         if self._hosted is not None and isinstance(outcome, BaseException) and job in self._in_flight and was_cancelled(outcome):
             log.info("%r: the application has cancelled its coroutine; the attempt does not count", job, extra=about(job))
-            outcome = Snooze(0.0)
+            outcome = Interrupted(outcome, self._worker.options.max_interruptions)
         if self._at_most_once and outcome is not None and job in self._in_flight:
             self._reports.put(partial(self.finish, job, spec, outcome, seconds))  # the loop does not wait for other reports
         else:
@@ -341,12 +341,8 @@ class Execution:
         else:
             self._pending.pop(pending, None)
             self._in_flight.returned(job)
-            if seconds is not None and job.settled_by in {
-                None,
-                "fail",
-                "release",
-                "interrupt",
-            }:  # otherwise the handler has settled its job
+            # With another verb the handler has settled its job.
+            if seconds is not None and job.settled_by in {None, "fail", "release", "interrupt"}:
                 message = "%r: the handler ended after its job was abandoned; the result does not count"
                 log.warning(message, job, extra=about(job, seconds=seconds))
         self._slot_freed(seconds)

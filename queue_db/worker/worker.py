@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import fields, replace
-from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sqlalchemy import URL
 
 from queue_db import arguments
-from queue_db.codecs import Schema
 from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
@@ -25,20 +23,19 @@ from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.decorators import Decorators
 from queue_db.worker.events import Summary
 from queue_db.worker.handlers import Registry
-from queue_db.worker.hosted import Hosted
 from queue_db.worker.interruptions import INTERRUPTIONS
+from queue_db.worker.on_loop import OnLoop
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.run import Run
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
-    from queue_db.aio.opening import ForThreads
 else:
     AsyncQueueDB = type_hint("queue_db.aio", "AsyncQueueDB")
 
 
-class Worker(Decorators):
+class Worker(OnLoop, Decorators):
     """Runs the jobs of some queues until it is stopped.
 
     One thread claims for all queues, as many jobs as there are free slots. Handlers run on threads, or if they are ``async def`` on
@@ -119,8 +116,6 @@ class Worker(Decorators):
         self._lock = threading.Lock()
         self._commands: Commands = SimpleQueue()
         self._background: threading.Thread | None = None
-        #: The ``async with`` block in which the worker runs; None: it is in no such block.
-        self.hosted: Hosted | None = None
         #: While this is set, nothing is claimed.
         self.quieted = threading.Event()
         self.summary = Summary()
@@ -129,37 +124,6 @@ class Worker(Decorators):
         self._runs_in: int | None = None
         if registry is not None:
             registry.attach(self)
-
-    @property
-    def db(self) -> QueueDB:
-        """The database that the worker's threads use.
-
-        If the worker got an AsyncQueueDB, its first use opens one with the same settings, and the end of a run closes it.
-
-        :raises ConfigurationError: the AsyncQueueDB has no counterpart for threads.
-        """
-        if self._db is None:
-            opened = cast("AsyncQueueDB", self.given).for_threads()
-            if self._keep(opened) is not opened:
-                opened.close()  # another thread was faster
-        return cast("QueueDB", self._db)
-
-    def _keep(self, opened: QueueDB) -> QueueDB:
-        with self._lock:
-            self._db = self._db or opened
-            return self._db
-
-    def _close_own(self) -> None:
-        """Close the database if it was opened here."""
-        if self._db is not None and self._db is not self.given:
-            self._db.close()
-            self._db = None
-
-    def _learn(self, kind: str, schema: Schema) -> None:
-        if self._db is not None:
-            self._db.schemas[kind] = schema
-        if not isinstance(self.given, QueueDB):
-            self.given.learn(kind, schema)
 
     def configure(self, **options: Unpack[WorkerOptions]) -> None:
         """Change options of this worker before it runs; they are named as in the constructor.
@@ -201,8 +165,7 @@ class Worker(Decorators):
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         :raises ConfigurationError: the worker has no handlers or runs already, or a cursor of ``feeds`` is not a shared one.
         """
-        if not isinstance(self.given, QueueDB) and self.given.opened_on[0] is None and not _loop_runs():
-            self.handlers.require(self.options.names)
+        if self._needs_loop:
             self._begin()
             with signals_queued(self._commands):
                 asyncio.run(self._run_on_loop(until_empty=until_empty, started=started))
@@ -210,19 +173,6 @@ class Worker(Decorators):
         self.check_start()
         self._begin()
         return self._work(until_empty=until_empty, started=started)
-
-    async def _run_on_loop(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
-        """Open the AsyncQueueDB on a loop in this thread, where its coroutines can use it, and run there."""
-        work = partial(self._work_hosted, until_empty=until_empty, then=started)
-        try:
-            async with cast("AsyncQueueDB", self.given):
-                self.hosted = Hosted(self.stop)
-                await self.hosted.start(work, f"queue_db worker of {self.options.names}")
-                await self.hosted.wait()
-        finally:
-            if self.hosted is None:  # it could not be opened: no thread has begun
-                self._runs_in = None
-            self._leave()
 
     def _begin(self) -> None:
         with self._lock:
@@ -299,61 +249,6 @@ class Worker(Decorators):
             self._background = None
         self._discard_commands()
 
-    async def __aenter__(self) -> Self:
-        """Run in the background until the end of the block, with the coroutines on the running event loop.
-
-        The start does not block the loop. The end of the block stops the worker: running jobs have ``grace`` seconds, while the
-        loop goes on. A cancellation of the task at the end releases them at once.
-
-        :raises SchemaOutOfDateError: the tables are missing or of another version.
-        :raises ConfigurationError: no event loop of asyncio runs, the worker has no handlers or runs already, or a cursor of
-            ``feeds`` is not a shared one.
-        """
-        self.handlers.require(self.options.names)
-        hosted = Hosted(self.stop)
-        self._begin()
-        self.hosted = hosted
-        try:
-            await hosted.start(self._work_hosted, f"queue_db worker of {self.options.names}")
-        except BaseException:
-            self._leave()
-            raise
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        hosted = self.hosted
-        try:
-            if hosted is not None:
-                await hosted.end()
-                # What handlers have opened for job.transaction(). Without such a handler nothing is imported for it.
-                if self._db is not None and "on_loops" in vars(self._db.core):
-                    await self._db.core.on_loops.close_here()
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        self.hosted = None
-        if not self.running:
-            self._discard_commands()
-
-    def _work_hosted(
-        self, started: Callable[[], None], *, until_empty: bool = False, then: Callable[[], None] | None = None
-    ) -> None:
-        def begins() -> None:
-            started()
-            if then is not None:
-                then()
-
-        try:
-            if not isinstance(self.given, QueueDB):
-                cast("ForThreads", self.db).join()
-            self.check_start()
-            self._work(until_empty=until_empty, started=begins)
-        finally:
-            self._close_own()
-            self._discard_commands()
-            self._runs_in = None
-
     def _discard_commands(self) -> None:
         """Empty the queue of commands after a run: a late stop must not affect the next run."""
         with suppress(Empty):
@@ -399,8 +294,3 @@ def _check_database(db: object) -> None:
         raise ArgumentError(f"db={masked(db)!r}: must be a QueueDB: Worker(QueueDB({masked(db)!r}), …)")
     if not isinstance(db, QueueDB) and not hasattr(db, "for_threads"):
         raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB or an AsyncQueueDB")
-
-
-def _loop_runs() -> bool:
-    """Whether an event loop runs in this thread."""
-    return asyncio._get_running_loop() is not None  # noqa: SLF001 - get_running_loop raises

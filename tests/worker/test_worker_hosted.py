@@ -316,7 +316,7 @@ async def test_a_coroutine_that_the_application_cancels_does_not_use_up_its_atte
         worker.quiet()  # the job is due again
         assert begun[0] is not None
         begun[0].cancel()
-        await until(lambda: worker.summary.snoozed or worker.summary.failed == 2)
+        await until(lambda: worker.summary.released or worker.summary.failed == 2)
     assert queue.get(outside).attempts == 0
     assert queue.get(own).attempts == 1
     log.wait("the application has cancelled its coroutine; the attempt does not count")
@@ -462,7 +462,7 @@ def test_without_a_loop_of_asyncio_there_is_a_way_out(queue: Queue) -> None:
 @on_sqlite
 async def test_what_ends_the_run_is_raised_at_the_end_of_the_block(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = serving(queue, print)
-    monkeypatch.setattr("queue_db.worker.run.Run._stop", lambda *_: 1 // 0)
+    monkeypatch.setattr("queue_db.worker.run.Run._log_end", lambda _: 1 // 0)  # its threads have ended
     with pytest.raises(ZeroDivisionError):
         async with worker:
             pass

@@ -149,6 +149,7 @@ def test_after_the_grace_time_the_job_of_the_application_is_released(serve: Call
     assert (job.state, job.attempts) == (State.AVAILABLE, 0)
 
 
+@pytest.mark.rest("tests/docs executes the code of the page, and the tests above run an application")
 def test_the_application_of_the_page_runs(serve: Callable[..., Server], tmp_path: Path) -> None:
     page = (ROOT / "docs" / "async.md").read_text()
     (program,) = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "FastAPI(" in code]
