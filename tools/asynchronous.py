@@ -42,13 +42,14 @@ class Twin(NamedTuple):
         return f"Async{self.name}"
 
 
-_PARTS = ["dead", "schedules", "actions", "metrics", "feeds", "routes", "tokens", "streams", "notifications", "schemas"]
-_OF_QUEUES = ["claim_if_idle", "transaction_on_loop", "progress_of", "extend_unlocked", "adjust_attempts"]
+_PARTS = ["dead", "schedules", "actions", "metrics", "feeds", "routes", "steps", "tokens", "streams", "notifications", "schemas"]
+_OF_QUEUES = ["claim_if_idle", "records_of", "transaction_on_loop", "progress_of", "extend_unlocked", "adjust_attempts"]
 _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lost", "waited", "snapshot_row"]
+_OF_RESUMABLE = ["step", "step_transaction", "loop"]
 _OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "present", "known", "after_publish"]
 
 #: What the queue does not import.
-SLICES = "dead|feeds|groups|monitoring|routes|schedules|service|spark|tokens"
+SLICES = "dead|feeds|groups|monitoring|routes|schedules|service|spark|steps|tokens"
 
 #: The files in ``queue_db`` as modules, and the classes of each. Those of a slice stand in its package.
 FILES = {
@@ -67,13 +68,14 @@ FILES = {
             *("LeasedJob", "queue_db.leased_job", "aio.bases.LeasedJobTwin[Payload_co]"),
             behind="leased",
             attributes=["version"],
-            without=_OF_JOBS,
+            without=[*_OF_JOBS, *_OF_RESUMABLE],
         )
     ],
     "dead.aio": [Twin("DeadJobs", "queue_db.dead.dead_jobs")],
     "schedules.aio": [Twin("Schedules", "queue_db.schedules.registry")],
     "monitoring.aio": [Twin("Actions", "queue_db.monitoring.actions"), Twin("Metrics", "queue_db.monitoring.metrics")],
     "spark.streams.aio": [Twin("Streams", "queue_db.spark.streams.registry")],
+    "steps.aio": [Twin("Steps", "queue_db.steps.registry")],
     "tokens.aio": [Twin("Tokens", "queue_db.tokens.tokens")],
     "feeds.aio.feeds": [
         Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS),

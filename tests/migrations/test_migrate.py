@@ -22,7 +22,7 @@ WORKERS = {"jobs_queues", "jobs_shares", "jobs_workers", "jobs_schedules", "jobs
 AROUND = {"jobs_stripes", "jobs_callbacks", "jobs_windows", "jobs_samples"}
 FEEDS = {"jobs_feeds", "jobs_inbox", "jobs_messages", "jobs_cursors", "jobs_spans", "jobs_claims", "jobs_publishes"}
 ROUTES = {"jobs_definitions", "jobs_routes", "jobs_subscriptions", "jobs_counts", "jobs_keyed_counts"}
-SERVICE = {"jobs_metrics", "jobs_actions", "jobs_tokens", "jobs_sessions"}
+SERVICE = {"jobs_metrics", "jobs_actions", "jobs_tokens", "jobs_sessions", "jobs_steps"}
 OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK | WORKERS | AROUND | FEEDS | ROUTES | SERVICE
 
 
