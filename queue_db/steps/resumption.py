@@ -251,6 +251,8 @@ class Resumption:
     def _look(self, key: Key) -> tuple[bool, Any, Any]:
         """Whether a step is done; its result if it is; otherwise its cursor."""
         record = self._records().get(key)
+        if record is None or record.phase is not Phase.DONE:
+            self.check()  # a worker that stops begins no further step
         if record is None:
             if len(self._records()) >= MOST_RECORDS:
                 raise ArgumentError(f"job {self._job.id} has {MOST_RECORDS:,} steps: store where a loop is with job.loop")

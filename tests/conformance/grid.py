@@ -59,6 +59,11 @@ DEPENDS: dict[str, Axes] = {
     "TestPositions": Axes.DATABASE,
     "TestRetention": Axes.DATABASE,
     "TestRoutes": Axes.DATABASE,
+    "TestSignals": Axes.DATABASE,
+    "TestSleeps": Axes.DATABASE,
+    "TestState": Axes.DATABASE,
+    "TestStepLoops": Axes.DATABASE,
+    "TestSteps": Axes.DATABASE,
     "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep
     "TestTables": Axes.DATABASE,
     "TestTokens": Axes.DATABASE,

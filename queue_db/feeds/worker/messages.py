@@ -11,10 +11,10 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.db import QueueDB
+from queue_db.errors import ConfigurationError
 from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
 from queue_db.feeds.store.messages import MessageRow
-from queue_db.errors import ConfigurationError
 from queue_db.leased_job import UNREAD, LeasedJob, claimant
 from queue_db.model import ClaimedRow, DeathReason, ProgressReport, Verdict
 from queue_db.notifications.deaths import Death
