@@ -44,6 +44,12 @@ def run(queue: Queue, handler: Handler) -> object:
     return None
 
 
+def noted(notes: list[Any], what: object, result: object = None) -> Any:
+    """The result of a step that is noted."""
+    notes.append(what)
+    return result
+
+
 def leased(queue: Queue, **options: Any) -> LeasedJob:
     queue.enqueue("order", **options)
     (job,) = queue.claim(lease=60)
@@ -74,11 +80,11 @@ class TestSteps:
         results: list[object] = []
 
         def handler(job: LeasedJob) -> None:
-            first = job.step("one", lambda: ran.append("one") or "result 1")
-            second = job.step("two", lambda: ran.append("two"))
+            first = job.step("one", noted, ran, "one", "result 1")
+            second = job.step("two", noted, ran, "two")
             if job.attempts == 1:
                 raise RuntimeError("before the third")
-            results.extend([first, second, job.step("three", lambda: ran.append("three") or 3)])
+            results.extend([first, second, job.step("three", noted, ran, "three", 3)])
 
         queue.enqueue("order")
         assert isinstance(run(queue, handler), RuntimeError)
@@ -104,7 +110,7 @@ class TestSteps:
         assert job.step("mail", lambda: 1) == 1
         with pytest.raises(ArgumentError, match=r"the step 'mail': give each step a name of its own.*or use job\.loop"):
             job.step("mail", lambda: 2)
-        assert [job.step(f"mail {number}", lambda number=number: number * 10) for number in range(3)] == [0, 10, 20]
+        assert [job.step(f"mail {number}", int.__mul__, number, 10) for number in range(3)] == [0, 10, 20]
         assert job.release()
         (again,) = queue.claim()
         assert again.step("mail", lambda: 3) == 1
@@ -116,7 +122,8 @@ class TestSteps:
 
     def test_the_result_is_the_same_in_each_run(self, queue: Queue) -> None:
         first = leased(queue)
-        assert first.step("pair", lambda: (1, {2: "two"})) == [1, {"2": "two"}]
+        pair: Any = (1, {2: "two"})
+        assert first.step("pair", lambda: pair) == [1, {"2": "two"}]
         assert first.release()
         (again,) = queue.claim()
         assert again.step("pair", lambda: None) == [1, {"2": "two"}]
@@ -362,6 +369,10 @@ class TestStepLoops:
             seen.append((page, row))
             loop.advance([page, row + 1])
 
+        def half(loop: Loop) -> float:
+            rows_of_pages(loop)
+            return 1 / 0
+
         def handler(job: LeasedJob) -> None:
             job.loop("pages", rows_of_pages)
             raise RuntimeError("again")
@@ -372,7 +383,7 @@ class TestStepLoops:
         assert seen == [(0, 0)]  # it was done
         job = leased(queue, priority=-1)
         with pytest.raises(ZeroDivisionError):
-            job.loop("pages", lambda loop: rows_of_pages(loop) or 1 / 0)
+            job.loop("pages", half)
         assert job.release()
         (again,) = queue.claim()
         again.loop("pages", rows_of_pages)
@@ -401,8 +412,9 @@ class TestStepLoops:
         ran: list[str] = []
 
         def handler(job: LeasedJob) -> None:
-            job.step("one", lambda: ran.append("one") or stopping.set())
-            job.step("two", lambda: ran.append("two"))
+            job.step("one", noted, ran, "one")
+            stopping.set()
+            job.step("two", noted, ran, "two")
 
         queue.enqueue("order")
         with claimed_by(SimpleNamespace(stopping=stopping)):
@@ -535,7 +547,7 @@ class TestSignals:
         got: list[object] = []
         job = leased(queue)
         mails: list[str] = []
-        job.step("ask", lambda: mails.append(job.callback("approved")))
+        job.step("ask", lambda: noted(mails, job.callback("approved")))
         (token,) = mails
         other = job.callback("other")
         with pytest.raises(Suspended):
