@@ -199,6 +199,7 @@ def test_unique_keys_hold_at_each_revision_of_their_index(empty: QueueDB, kind: 
         with pytest.raises(IntegrityError):
             run(empty, "UPDATE jobs SET queue = 'q' WHERE queue = 'other'")
         run(empty, "DELETE FROM jobs WHERE queue = 'q' AND unique_key = 'key'", again)
+    empty.migrate()
     check_drift(empty)
     assert empty.queue("q").enqueue("k", unique_key="key", on_duplicate="skip") is None
 
