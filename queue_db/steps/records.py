@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
+from queue_db.codecs import Codec
 from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.errors import LeaseLostError
@@ -43,6 +44,9 @@ _LONGEST = 200
 class Records(Protocol):
     """Where the steps of a leased job are kept."""
 
+    #: Between values and their stored texts.
+    codec: Codec
+
     def read(self) -> tuple[int, dict[Key, Record]]:
         """The time in microseconds, and all records of the job."""
 
@@ -73,6 +77,7 @@ class StoredRecords:
 
     def __init__(self, core: Core, job: LeasedJob) -> None:
         self._core = core
+        self.codec = core.codec
         self._job = job
         self._row = Job(job.id, to_micros(job.created_at))
 

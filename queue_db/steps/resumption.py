@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from queue_db import arguments
-from queue_db.codecs import Codec, JSONCodec, described
+from queue_db.codecs import Codec, described
 from queue_db.errors import ArgumentError, HandlerResultError, LeaseLostError
 from queue_db.leased_job import LeasedJob, is_for_tasks
 from queue_db.model import Verdict
@@ -97,7 +98,7 @@ class Resumption:
         #: Where the steps are kept.
         self.records = records
         self.state = JobState(self)
-        self._codec: Codec = getattr(job.source, "codec", None) or JSONCodec()
+        self._codec = records.codec
         self._found: dict[Key, Record] | None = None
         self._now = 0
         self._used: set[Key] = set()
@@ -109,58 +110,58 @@ class Resumption:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool) -> Any:
-        key = self._begun(What.STEP, name)
         if self._awaited(name, function, awaits=awaits):
-            return self._step_in_task(key, function, args, named)
-        done, value, _ = self._look(key)
-        return value if done else self._keep(key, self._result(name, function(*args, **named)))
+            return self._step_in_task(name, function, args, named)
+        with self._once(name) as key:
+            done, value, _ = self._look(key)
+            return value if done else self._keep(key, function(*args, **named))
 
-    async def _step_in_task(self, key: Key, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        done, value, _ = await self.records.awaited(self._look, key)
-        if done:
-            return value
-        return await self.records.awaited(self._keep, key, self._result(key.name, await function(*args, **named)))
+    async def _step_in_task(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        with self._once(name) as key:
+            done, value, _ = await self.records.awaited(self._look, key)
+            return value if done else await self.records.awaited(self._keep, key, await function(*args, **named))
 
     def loop(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool) -> Any:
-        key = self._begun(What.STEP, name)
         if self._awaited(name, function, awaits=awaits):
-            return self._loop_in_task(key, function, args, named)
-        done, value, cursor = self._look(key)
-        return value if done else self._keep(key, self._result(name, function(Loop(self, key, cursor), *args, **named)))
+            return self._loop_in_task(name, function, args, named)
+        with self._once(name) as key:
+            done, value, cursor = self._look(key)
+            return value if done else self._keep(key, function(Loop(self, key, cursor), *args, **named))
 
-    async def _loop_in_task(self, key: Key, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        done, value, cursor = await self.records.awaited(self._look, key)
-        if done:
-            return value
-        result = await function(Loop(self, key, cursor), *args, **named)
-        return await self.records.awaited(self._keep, key, self._result(key.name, result))
+    async def _loop_in_task(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        with self._once(name) as key:
+            done, value, cursor = await self.records.awaited(self._look, key)
+            if done:
+                return value
+            return await self.records.awaited(self._keep, key, await function(Loop(self, key, cursor), *args, **named))
 
     def step_transaction(
         self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool
     ) -> Any:
-        key = self._begun(What.STEP, name)
         if self._awaited(name, function, awaits=awaits):
-            return self._transaction_in_task(key, function, args, named)
-        done, value, _ = self._look(key)
-        if done:
-            return value
-        with self._job.source.transaction() as connection:
-            record = self._encoded(key, self._result(name, function(connection, *args, **named)))
-            self._write(key, record, connection)
-        return self._noted(key, record)
+            return self._transaction_in_task(name, function, args, named)
+        with self._once(name) as key:
+            done, value, _ = self._look(key)
+            if done:
+                return value
+            with self._job.source.transaction() as connection:
+                record = self._encoded(key, function(connection, *args, **named))
+                self._write(key, record, connection)
+            return self._noted(key, record)
 
     async def _transaction_in_task(
-        self, key: Key, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
     ) -> Any:
         from queue_db.concurrency.greenlets import joined, run
 
-        done, value, _ = await self.records.awaited(self._look, key)
-        if done:
-            return value
-        async with self.records.transaction_on_loop() as connection:
-            record = self._encoded(key, self._result(key.name, await function(connection, *args, **named)))
-            await run(self._write, key, record, joined(connection))
-        return self._noted(key, record)
+        with self._once(name) as key:
+            done, value, _ = await self.records.awaited(self._look, key)
+            if done:
+                return value
+            async with self.records.transaction_on_loop() as connection:
+                record = self._encoded(key, await function(connection, *args, **named))
+                await run(self._write, key, record, joined(connection))
+            return self._noted(key, record)
 
     def advance(self, loop: Loop, key: Key, cursor: Any, using: Any = None) -> None:
         record = Record(Phase.BEGUN, self._text(f"the cursor of {key.name!r}", cursor, ArgumentError))
@@ -234,6 +235,16 @@ class Resumption:
         self._used.add(key)
         return key
 
+    @contextmanager
+    def _once(self, name: str) -> Iterator[Key]:
+        """The key of a step. If the step fails, the run may try again."""
+        key = self._begun(What.STEP, name)
+        try:
+            yield key
+        except BaseException:
+            self._used.discard(key)
+            raise
+
     def _awaited(self, name: str, function: Callable[..., Any], *, awaits: bool) -> bool:
         """Whether the function of a step is awaited."""
         asynchronous = arguments.asynchronous(function)
@@ -245,7 +256,11 @@ class Resumption:
 
     def _records(self, *, again: bool = False) -> dict[Key, Record]:
         if self._found is None or again:
-            self._now, self._found = self.records.read()
+            self._now, found = self.records.read()
+            if self._found is None:
+                self._found = found
+            else:  # what this run has written meanwhile stays: only signals come from others
+                self._found |= {key: record for key, record in found.items() if key.what is What.SIGNAL}
         return self._found
 
     def _look(self, key: Key) -> tuple[bool, Any, Any]:
@@ -260,11 +275,8 @@ class Resumption:
         value = self._value(record)
         return (True, value, None) if record.phase is Phase.DONE else (False, None, value)
 
-    def _result(self, name: str, result: Any) -> Any:
-        arguments.done(f"the step {name!r}", result)
-        return result
-
     def _encoded(self, key: Key, result: Any) -> Record:
+        arguments.done(f"the step {key.name!r}", result)
         return Record(Phase.DONE, self._text(f"the result of the step {key.name!r}", result, HandlerResultError))
 
     def _keep(self, key: Key, result: Any) -> Any:

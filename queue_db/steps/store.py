@@ -109,10 +109,11 @@ def _held(tx: Transaction, pair: tuple[int, int]) -> bool:
 
 def put(tx: Transaction, job: Job, key: Key, record: Record) -> None:
     """Insert or change a record. The caller has locked the row of the job."""
-    table, now = _table(tx), tx.read_clock()
-    values = {"since": job.since, "phase": int(record.phase), "value": record.value, "ends_at": record.ends_at, "changed_at": now}
+    table = _table(tx)
+    values: dict[str, Any] = {"since": job.since, "phase": int(record.phase), "value": record.value, "ends_at": record.ends_at}
+    values["changed_at"] = tx.now
     if not by_key.change(tx, table, _where(job.id, key), values):
-        tx.connection.execute(insert(table).values(**_where(job.id, key), **values))
+        tx.connection.execute(insert(table).values(**_where(job.id, key), **values), tx.time())
 
 
 def find(tx: Transaction, job: Job, key: Key) -> Record | None:

@@ -75,7 +75,7 @@ def job(
         group_key=group,
         callback_id=None,
     )
-    place = _Nowhere(queue, engine)
+    place = _Nowhere(queue, engine, codec)
     if resumes is not None:
         place.records |= {
             key: one._replace(ends_at=one.ends_at and 0) for key, one in cast("_Nowhere", resumes.source).records.items()
@@ -91,8 +91,9 @@ def job(
 class _Nowhere:
     """In place of the queue: what the verbs of a job without a database do."""
 
-    def __init__(self, name: str, engine: Engine | None) -> None:
+    def __init__(self, name: str, engine: Engine | None, codec: Codec) -> None:
         self.name = name
+        self.codec = codec
         self._engine = engine
         self._versions = count(2)
         self.records: dict[Key, Record] = {}
@@ -135,7 +136,7 @@ class _Nowhere:
         raise ConfigurationError("async with job.transaction() needs a database: test this handler with drain()")
 
     def records_of(self, one: LeasedJob) -> Records:
-        return _Records(one, self.records)
+        return _Records(one, self.records, self.codec)
 
     def _settle(self, one: LeasedJob, verb: str) -> Verdict:
         verdict = _verdict(one)
@@ -147,8 +148,9 @@ class _Nowhere:
 class _Records:
     """The steps of a job without a database."""
 
-    def __init__(self, one: LeasedJob, records: dict[Key, Record]) -> None:
+    def __init__(self, one: LeasedJob, records: dict[Key, Record], codec: Codec) -> None:
         self._job = one
+        self.codec = codec
         self._records = records
 
     def read(self) -> tuple[int, dict[Key, Record]]:

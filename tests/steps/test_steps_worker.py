@@ -130,7 +130,8 @@ def test_coroutines_have_steps_too(db: QueueDB, queue: Queue, kind: str) -> None
     assert db.steps.send(job_id, "approved", "yes")
     worker.run(until_empty=True)
     rows = [("row", number) for number in range(3)]
-    assert ran == [1, 2, *rows, (["paid 1", "paid 2"], 2, {"page": 1}, "yes")]
+    assert sorted(ran[:2], key=str) == [1, 2]
+    assert ran[2:] == [*rows, (["paid 1", "paid 2"], 2, {"page": 1}, "yes")]
     assert db.queues().count(queue.name) == 0
 
 

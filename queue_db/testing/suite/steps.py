@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, select
 
+from queue_db.codecs import JSONCodec
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, HandlerResultError, JobNotFoundError, LeaseLostError
 from queue_db.leased_job import LeasedJob, claimed_by
@@ -19,7 +20,7 @@ from queue_db.outcomes import Suspended
 from queue_db.queue import Queue
 from queue_db.steps.resumption import MOST_BYTES, Loop
 from queue_db.testing.clock import SettableClock
-from queue_db.testing.suite.fixtures import Notes
+from queue_db.testing.suite.fixtures import Notes, OpenDB
 
 __all__ = ["TestSignals", "TestSleeps", "TestState", "TestStepLoops", "TestSteps"]
 
@@ -104,6 +105,26 @@ class TestSteps:
         assert isinstance(run(queue, lambda job: job.step("charge", charge)), ConnectionError)
         assert run(queue, lambda job: job.step("charge", charge)) == "completed"
         assert calls == [0, 1]
+
+    def test_a_step_that_has_failed_may_be_tried_again_in_the_same_run(self, queue: Queue) -> None:
+        job = leased(queue)
+        with pytest.raises(ZeroDivisionError):
+            job.step("charge", lambda: 1 // 0)
+        assert job.step("charge", lambda: 1) == 1
+
+    def test_values_are_stored_by_the_codec_of_the_queue(self, open_db: OpenDB, name: str) -> None:
+        class Marked(JSONCodec):
+            def encode(self, payload: Any) -> str:
+                return f"!{super().encode(payload)}"
+
+            def decode(self, text: str) -> Any:
+                return super().decode(text.removeprefix("!"))
+
+        db = open_db(codec=Marked())
+        job = leased(db.queue(name))
+        db.steps.send(job.id, "approved", "yes")
+        assert [job.step("charge", lambda: 1), job.wait_for("approved")] == [1, "yes"]
+        assert {one.value for one in db.steps.list(job.id)} == {1, "yes"}
 
     def test_a_name_is_for_one_step_of_a_run(self, queue: Queue) -> None:
         job = leased(queue)
