@@ -8,12 +8,14 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from queue_db.operations import callbacks
+from queue_db.db import QueueDB
 from queue_db.operations.actor import Actor, ForbiddenError
+from queue_db.operations.entry import entry
 from queue_db.service.http.pressure import Pressure
 from queue_db.service.http.refusals import RefusedError, invalid, missing
 from queue_db.service.http.requests import Db, of
 from queue_db.service.live.incidents import REQUEST_ID, described
+from queue_db.steps.records import job_of
 
 router = APIRouter(tags=["callbacks"])
 
@@ -33,8 +35,15 @@ async def call_back(request: Request, db: Db, token: str) -> None:
         raise ForbiddenError("this service is read-only")
     who = Actor(_NAME, frozenset(), (), source=described(request.scope), request=request.scope.get(REQUEST_ID))
     payload = _payload(request.headers.get("content-type", ""), await request.body())
-    if await run_in_threadpool(callbacks.call_back, db, who, token, payload) is None:
+    if await run_in_threadpool(_call_back, db, who, token, payload) is None:
         raise missing("callback", "it was used, its job has left, or it never existed")
+
+
+def _call_back(db: QueueDB, who: Actor, token: str, payload: Any) -> int | None:
+    """No operation of people, who would send the signal itself: it has this one side."""
+    target = f"job {job_of(token)}"
+    with entry(db, who, "call_back", target, of="steps.call_back", number=lambda found: 0 if found is None else None):
+        return db.steps.call_back(token, payload)
 
 
 def _payload(content_type: str, body: bytes) -> Any:
