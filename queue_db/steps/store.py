@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, Table, delete, insert, select
+from sqlalchemy import ColumnElement, Row, Select, Table, delete, insert, select, true
 
 from queue_db.slices import holders
 from queue_db.store import by_key, settle
@@ -199,8 +199,9 @@ def signal_of(tx: Transaction, job_id: int, sha256: str) -> str | None:
 
 def of_job(tx: Transaction, job_id: int) -> dict[Key, tuple[Record, int]]:
     """:func:`rows` of a job, live or dead; empty: there is no such job."""
-    for table in (tx.tables.jobs, tx.tables.dead):
-        since = tx.connection.execute(select(table.c.created_at).where(table.c.id == job_id)).scalar()
+    jobs, dead = tx.tables.jobs, tx.tables.dead
+    for table, present in ((jobs, jobs.c.delete_mark == 0), (dead, true())):
+        since = tx.connection.execute(select(table.c.created_at).where(table.c.id == job_id, present)).scalar()
         if since is not None:
             return rows(tx, Job(job_id, since))
     return {}
@@ -213,8 +214,8 @@ def prune(tx: Transaction, limit: int) -> int:
     """
     table, jobs, dead = _table(tx), tx.tables.jobs, tx.tables.dead
     gone = select(table.c.job_id).distinct().limit(limit)
-    for there in (jobs, dead):
-        gone = gone.where(~select(there.c.id).where(there.c.id == table.c.job_id).exists())
+    gone = gone.where(~select(jobs.c.id).where(jobs.c.id == table.c.job_id, jobs.c.delete_mark == 0).exists())
+    gone = gone.where(~select(dead.c.id).where(dead.c.id == table.c.job_id).exists())
     ids: Sequence[int] = tx.connection.execute(gone).scalars().all()
     for holder in holders():
         if ids and any(True for _ in holder.queues(tx)):

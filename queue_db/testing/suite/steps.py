@@ -223,7 +223,6 @@ class TestSteps:
         assert rows(queue.db, job.id) == 1
         assert again.complete()
         assert queue.db.steps.list(job.id) == []
-        queue.db.sweep()
         queue.db.prune()
         assert rows(queue.db, job.id) == 0
 
