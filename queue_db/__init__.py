@@ -46,7 +46,7 @@ from queue_db.errors import (
 )
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Capability, Controls, Counters, DeathReason, Job, State, Verdict
-from queue_db.outcomes import Cancel, Dead, Retry, Snooze
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze, Suspended
 from queue_db.queue import Queue
 from queue_db.slices import load
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     )
     from queue_db.routes import Topic
     from queue_db.schedules import Schedule
+    from queue_db.steps import Step
 
 __version__ = "0.1.0"
 
@@ -140,10 +141,12 @@ __all__ = [
     "Span",
     "StagingError",
     "State",
+    "Step",
     "StorageError",
     "Strategy",
     "StreamError",
     "StreamFencedError",
+    "Suspended",
     "Topic",
     "TransientStorageError",
     "TrimmedError",
@@ -164,6 +167,7 @@ _OF_SLICES = {
     "Batch": "groups",
     **dict.fromkeys(("Graph", "JobGraph", "NewGraph", "NewNode", "Node"), "graphs"),
     "Schedule": "schedules",
+    "Step": "steps",
     "Topic": "routes",
 }
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from queue_db.routes import Routes, Topic
     from queue_db.schedules import Schedules
     from queue_db.spark.streams.registry import Streams
+    from queue_db.steps.registry import Steps
     from queue_db.tokens.tokens import Tokens
 else:  # the queue imports no slice
     Session = type_hint("sqlalchemy.orm", "Session")
@@ -155,6 +156,8 @@ class QueueDB:
         self.streams: Streams = load("spark.streams.registry", "Streams")(self.core)
         #: Jobs enqueued by cron lines or at intervals.
         self.schedules: Schedules = load("schedules.registry", "Schedules")(self.core)
+        #: The steps of jobs, and the signals that jobs wait for.
+        self.steps: Steps = load("steps.registry", "Steps")(self.core)
         #: The API tokens of the service.
         self.tokens: Tokens = load("tokens.tokens", "Tokens")(self.core)
         #: The log of what people and programs with tokens changed.

@@ -19,6 +19,7 @@ from queue_db.errors import ArgumentError, PayloadError
 from queue_db.in_graph import InGraph
 from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, batch_of, from_micros, graph_of, links_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
+from queue_db.resumable import Resumable
 from queue_db.slices import type_hint
 from queue_db.store.schema import NOTE_LENGTH
 
@@ -79,6 +80,7 @@ class Settler(Protocol):
     def cancel_many(self, jobs: list[LeasedJob]) -> list[Verdict]: ...
     def bury_many(self, jobs: list[LeasedJob], error: BaseException | str) -> list[Verdict]: ...
     def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict: ...
+    def records_of(self, job: LeasedJob) -> Any: ...
     def transaction(self) -> AbstractContextManager[Connection]: ...
     def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]: ...
 
@@ -173,7 +175,7 @@ class JobData:
         return f"<{type(self).__name__} {self.fence} {self.kind!r} in {self.queue!r}, attempt {self.attempts}/{self.max_attempts}>"
 
 
-class LeasedJob(JobData, InGraph, Generic[Payload_co]):
+class LeasedJob(Resumable, InGraph, JobData, Generic[Payload_co]):
     """A claimed job: its data, and the verbs that settle it.
 
     Each verb returns a :class:`Verdict`: APPLIED, or LOST if the lease was lost. A lost lease is a normal outcome: stop, since
@@ -194,6 +196,7 @@ class LeasedJob(JobData, InGraph, Generic[Payload_co]):
         "lease_ends",
         "misfit",
         "ran",
+        "resumption",
         "settled",
         "settled_by",
         "source",
@@ -205,6 +208,8 @@ class LeasedJob(JobData, InGraph, Generic[Payload_co]):
 
     id: int
     version: int
+    #: The steps of this run; not set before the first one.
+    resumption: Any
 
     def __init__(self, row: ClaimedRow, source: Settler, codec: Codec, token: str, worker: str | None = None) -> None:
         # For speed, this does not call JobData.__init__, and copies the id. This function and the settlement take most of the time
@@ -329,7 +334,7 @@ class LeasedJob(JobData, InGraph, Generic[Payload_co]):
         call ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
         AsyncSession, and awaits the verdict.
         """
-        if using is not None and _is_for_tasks(using):
+        if using is not None and is_for_tasks(using):
             return self._complete_in_task(using)
         return self.source.complete_many([self], using=cast("Connection | Session | None", using))[0]
 
@@ -444,7 +449,7 @@ class JobTransaction:
         confirm(self._job)
 
 
-def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
+def is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
     """Whether ``using`` is a connection or session of asyncio, and the caller runs on an event loop and can await the verdict."""
     if not (hasattr(using, "sync_session") or hasattr(using, "sync_connection")):
         return False

@@ -38,6 +38,19 @@ class Dead:
     reason: str = "the handler gave the job up"
 
 
+class Suspended(BaseException):
+    """Ends the run of a handler whose job sleeps, waits for a signal or was interrupted: its lease has ended already.
+
+    A worker understands it. A loop of your own over ``queue.claim()`` catches it and goes on with the next job.
+
+    :ivar job_id: the id of the job.
+    """
+
+    def __init__(self, job_id: int, why: str) -> None:
+        super().__init__(f"job {job_id} {why}: it runs again, and goes on from its steps")
+        self.job_id = job_id
+
+
 Outcome = Snooze | Retry | Cancel | Dead | None
 
 _OUTCOMES = (Snooze, Retry, Cancel, Dead)

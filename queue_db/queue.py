@@ -24,7 +24,7 @@ from queue_db.model import (
     Verdict,
 )
 from queue_db.queue_administration import QueueAdministration
-from queue_db.slices import type_hint
+from queue_db.slices import load, type_hint
 from queue_db.store import unique_key_ttl
 from queue_db.store.portions import portions
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
@@ -472,6 +472,10 @@ class Queue(QueueAdministration):
         """Write the progress of a leased job at once. Outside a worker, :meth:`LeasedJob.progress` calls this method."""
         found = report_progress(self.core, {job: report}, attempts=ATTEMPTS)
         return Verdict.APPLIED if found else Verdict.LOST
+
+    def records_of(self, job: LeasedJob) -> Any:
+        """Where the steps of a leased job are kept."""
+        return load("steps.records", "records_of")(self.core, job)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
 
 #: The names of the slices, in the order in which they are called.
-NAMES = ("groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "monitoring", "tokens", "graphs")
+NAMES = ("groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "monitoring", "tokens", "steps", "graphs")
 
 
 class Holder(Protocol):

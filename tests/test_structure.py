@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "queue_db"
 #: What is no part of the kernel.
 BESIDE = {
     *("administration", "graphs", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service", "monitoring"),
-    *("compare", "operations", "processes", "tasks", "tokens"),
+    *("compare", "operations", "processes", "steps", "tasks", "tokens"),
     *("testing", "cli", "instrumentation", "aio"),
 }
 

@@ -28,6 +28,7 @@ from queue_db import LeasedJob, Queue, QueueDB, State, Verdict
 from queue_db.backoff import constant, give_up
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.model import OnDuplicate
+from queue_db.steps.resumption import Loop
 from queue_db.worker import JobSnapshot, Worker, lifespan
 from queue_db.worker.events import JobEvent
 from sqlalchemy import Connection
@@ -148,6 +149,29 @@ async def served(db: AsyncQueueDB, threads: QueueDB) -> None:
         assert_type(worker, Worker)
     lifespan(threads, Worker(threads, "mail"))
     lifespan(db, 5)  # E: arg-type
+def steps(job: LeasedJob[Welcome]) -> None:
+    def charge(amount: int, *, unit: str = "EUR") -> str:
+        return unit
+    def book(connection: Connection, amount: int) -> bytes:
+        return b""
+    def rename(loop: Loop, start: int) -> float:
+        loop.advance(start)
+        return 1.0
+    assert_type(job.step("charge", charge, 3, unit="CHF"), str)
+    assert_type(job.step_transaction("book", book, 3), bytes)
+    assert_type(job.loop("rename", rename, 3), float)
+    job.step("charge", charge, "3")  # E: call-overload
+    job.step_transaction("book", book, "3")  # E: call-overload
+
+async def awaited_steps(job: LeasedJob[Welcome], claimed: AsyncLeasedJob[Welcome]) -> None:
+    async def charge(amount: int) -> str:
+        return ""
+    async def book(connection: AsyncConnection, amount: int) -> bytes:
+        return b""
+    assert_type(await job.step("charge", charge, 3), str)
+    assert_type(await job.step_transaction("book", book, 3), bytes)
+    assert_type(await claimed.step("charge", charge, 3), str)
+    await claimed.step("charge", charge, "3")  # E: arg-type
 
 def claimed(job: AsyncLeasedJob[Welcome]) -> int:
     return job.payload.user

@@ -44,13 +44,29 @@ class Twin(NamedTuple):
         return f"Async{self.name}"
 
 
-_PARTS = ["dead", "schedules", "actions", "metrics", "feeds", "routes", "tokens", "streams", "graphs", "notifications", "schemas"]
-_OF_QUEUES = ["claim_if_idle", "transaction_on_loop", "progress_of", "extend_unlocked", "adjust_attempts"]
+_PARTS = [
+    *(
+        "dead",
+        "schedules",
+        "actions",
+        "metrics",
+        "feeds",
+        "routes",
+        "steps",
+        "tokens",
+        "streams",
+        "graphs",
+        "notifications",
+        "schemas",
+    )
+]
+_OF_QUEUES = ["claim_if_idle", "records_of", "transaction_on_loop", "progress_of", "extend_unlocked", "adjust_attempts"]
 _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lost", "waited", "snapshot_row"]
+_OF_RESUMABLE = ["step", "step_transaction", "loop"]
 _OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "present", "known", "after_publish"]
 
 #: What the queue does not import.
-SLICES = "dead|feeds|graphs|groups|monitoring|routes|schedules|service|spark|tokens"
+SLICES = "dead|feeds|graphs|groups|monitoring|routes|schedules|service|spark|steps|tokens"
 
 #: The files in ``queue_db`` as modules, and the classes of each. Those of a slice stand in its package.
 FILES = {
@@ -69,7 +85,7 @@ FILES = {
             *("LeasedJob", "queue_db.leased_job", "aio.bases.LeasedJobTwin[Payload_co]"),
             behind="leased",
             attributes=["version"],
-            without=_OF_JOBS,
+            without=[*_OF_JOBS, *_OF_RESUMABLE],
             runs="self._run",
         )
     ],
@@ -81,6 +97,7 @@ FILES = {
     ],
     "monitoring.aio": [Twin("Actions", "queue_db.monitoring.actions"), Twin("Metrics", "queue_db.monitoring.metrics")],
     "spark.streams.aio": [Twin("Streams", "queue_db.spark.streams.registry")],
+    "steps.aio": [Twin("Steps", "queue_db.steps.registry")],
     "tokens.aio": [Twin("Tokens", "queue_db.tokens.tokens")],
     "feeds.aio.feeds": [
         Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS),
@@ -381,7 +398,7 @@ def file_for_tasks(file: str, root: Path = ROOT) -> str:
     imports = {
         line for (twin, source), text in zip(twins, classes, strict=True) for line in imports_of(twin, text, source.parts(root))
     }
-    origins = " and ".join(dict.fromkeys(part.path.relative_to(root).as_posix() for _, each in twins for part in each.parts(root)))
+    origins = ", ".join(dict.fromkeys(part.path.relative_to(root).as_posix() for _, each in twins for part in each.parts(root)))
     head = [
         f"# Generated from {origins}. Do not change it: `make aio` writes it anew.",
         f'"""{", ".join(twin.name for twin, _ in twins)} for asyncio."""\n',

@@ -317,6 +317,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_shares", "a worker's part of a limit", "workers"),
         ("_workers", "a running worker", "each worker, every 5 s"),
         ("_schedules", "a schedule and its next occurrence", "schedules.set, pause …; workers"),
+        ("_steps", "a step, sleep or signal", "job.step, wait_for …; steps.send; prune"),
         ("_samples", "the newest counts of all queues", "one worker or service, every 10 s"),
     ],
     "Spark": [

@@ -7,7 +7,7 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 from queue_db.dialects.clock import now_us
 
 revision = "0017"
-down_revision = "0015"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 # Code without graphs would complete a node and leave those that wait for it behind. It only meets one after a graph was enqueued.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
     from queue_db.schedules.aio import AsyncSchedules
     from queue_db.spark.streams.aio import AsyncStreams
+    from queue_db.steps.aio import AsyncSteps
     from queue_db.tokens.aio import AsyncTokens
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "AsyncSchedules",
     "AsyncSharedCursor",
     "AsyncSpan",
+    "AsyncSteps",
     "AsyncStreams",
     "AsyncTokens",
     "AsyncTopic",
@@ -70,6 +72,7 @@ _OF_SLICES = {
     "AsyncSchedules": "schedules.aio",
     "AsyncSharedCursor": "feeds.aio.cursors",
     "AsyncSpan": "feeds.aio.cursors",
+    "AsyncSteps": "steps.aio",
     "AsyncStreams": "spark.streams.aio",
     "AsyncTokens": "tokens.aio",
     "AsyncTopic": "routes.aio",

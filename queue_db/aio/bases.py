@@ -5,8 +5,10 @@ The other classes of this package are generated from synchronous classes (see CO
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queue_db.concurrency.greenlets import run
 from queue_db.leased_job import JobData, LeasedJob, Payload_co
@@ -16,8 +18,10 @@ from queue_db.slices import type_hint
 if TYPE_CHECKING:
     from queue_db.aio.db import AsyncQueueDB
     from queue_db.aio.queue import AsyncQueue
+    from queue_db.steps.resumption import Loop
 else:
     AsyncQueue, AsyncQueueDB = (type_hint("queue_db.aio", name) for name in ("AsyncQueue", "AsyncQueueDB"))
+    Loop = type_hint("queue_db.steps.resumption", "Loop")
 
 Sync = TypeVar("Sync")
 _P = ParamSpec("_P")
@@ -66,6 +70,52 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
         self.token = leased.token
         #: The worker name that was given to the claim; None: ``db.worker``.
         self.worker = leased.worker
+
+    async def step(self, name: str, function: Callable[_P, Coroutine[Any, Any, _T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Await ``function`` and store its result; when the job runs again, return the stored result without the call.
+
+        The call is *at least once*: a process that dies between the call and the store calls again. For the job's own SQL use
+        :meth:`step_transaction`.
+
+        :param name: one name for each step of the job, at most 100 characters.
+        :raises ArgumentError: this run has used the name before, or ``function`` is no ``async def``.
+        :raises HandlerResultError: the result is no JSON, or longer than 64 KB.
+        :raises LeaseLostError: the lease was lost; nothing was stored.
+        """
+        result: _T = await self.leased.step(name, function, *args, **kwargs)
+        return result
+
+    async def step_transaction(
+        self,
+        name: str,
+        function: Callable[Concatenate[AsyncConnection, _P], Coroutine[Any, Any, _T]],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """:meth:`step` with SQL of its own: ``function(connection, …)`` runs in the transaction that stores its result.
+
+        Both are committed or neither: *exactly-once effect*.
+
+        :raises LeaseLostError: the lease was lost; what the function wrote is rolled back.
+        """
+        result: _T = await self.leased.step_transaction(name, function, *args, **kwargs)
+        return result
+
+    async def loop(
+        self,
+        name: str,
+        function: Callable[Concatenate[Loop, _P], Coroutine[Any, Any, _T]],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """:meth:`step` that stores where it is: ``function(loop, …)`` begins at ``loop.cursor`` and calls ``loop.advance(cursor)``.
+
+        While the worker stops, ``advance`` ends the run, and the attempt is not counted.
+        """
+        result: _T = await self.leased.loop(name, function, *args, **kwargs)
+        return result
 
 
 def settled(jobs: Any) -> Any:

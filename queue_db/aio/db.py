@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
     from queue_db.schedules.aio import AsyncSchedules
     from queue_db.spark.streams.aio import AsyncStreams
+    from queue_db.steps.aio import AsyncSteps
     from queue_db.tokens.aio import AsyncTokens
 else:
     AsyncDeadJobs = type_hint("queue_db.dead.aio", "AsyncDeadJobs")
@@ -51,6 +52,7 @@ else:
     AsyncTopic = type_hint("queue_db.routes.aio", "AsyncTopic")
     AsyncSchedules = type_hint("queue_db.schedules.aio", "AsyncSchedules")
     AsyncStreams = type_hint("queue_db.spark.streams.aio", "AsyncStreams")
+    AsyncSteps = type_hint("queue_db.steps.aio", "AsyncSteps")
     AsyncTokens = type_hint("queue_db.tokens.aio", "AsyncTokens")
 
 
@@ -153,6 +155,12 @@ class AsyncQueueDB(Opening):
     def routes(self) -> AsyncRoutes:
         """The routes of the database."""
         twin: AsyncRoutes = load("routes.aio", "AsyncRoutes")(self._db.routes)
+        return twin
+
+    @property
+    def steps(self) -> AsyncSteps:
+        """The steps of jobs, and the signals that jobs wait for."""
+        twin: AsyncSteps = load("steps.aio", "AsyncSteps")(self._db.steps)
         return twin
 
     @property

@@ -1,4 +1,4 @@
-# Generated from queue_db/leased_job.py and queue_db/in_graph.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/leased_job.py, queue_db/resumable.py, queue_db/in_graph.py. Do not change it: `make aio` writes it anew.
 """LeasedJob for asyncio."""
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from queue_db.slices import load, type_hint
 if TYPE_CHECKING:
     from queue_db.graphs.aio import AsyncJobGraph
     from queue_db.graphs.model import Node
+    from queue_db.steps.resumption import JobState
 else:
     AsyncJobGraph = type_hint("queue_db.graphs.aio", "AsyncJobGraph")
     Node = type_hint("queue_db.graphs.model", "Node")
+    JobState = type_hint("queue_db.steps.resumption", "JobState")
 
 
 class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
@@ -115,6 +117,41 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
     async def settle(self, outcome: Outcome) -> Verdict:
         """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""
         return await self._run(self.leased.settle, outcome)
+
+    @property
+    def state(self) -> JobState:
+        """What the job keeps from run to run: ``job.state.load()`` and ``job.state.save(value)``, JSON of at most 64 KB."""
+        return self.leased.state
+
+    async def sleep(self, seconds: float, *, name: str = "") -> Any:
+        """End this run, and run the job again after ``seconds``; then this call returns at once. The attempt is not counted.
+
+        :param name: needed if the job sleeps several times.
+        :raises ArgumentError: this run has slept with this name before.
+        :raises LeaseLostError: the lease was lost.
+        """
+        return await self._run(self.leased.sleep, seconds, name=name)
+
+    async def wait_for(self, signal: str, *, timeout: float | None = None) -> Any:
+        """Return the payload of a signal: of ``db.steps.send(job.id, signal, payload)``, or of a :meth:`callback`.
+
+        If it was not sent yet, this ends the run; the job runs again when it is sent. The attempt is not counted.
+
+        :param timeout: seconds from the first wait; None: no timeout.
+        :raises TimeoutError: the signal was not sent in time; one that is sent later is refused.
+        :raises ArgumentError: this run has waited for the signal before.
+        :raises LeaseLostError: the lease was lost.
+        """
+        return await self._run(self.leased.wait_for, signal, timeout=timeout)
+
+    async def callback(self, signal: str) -> Any:
+        """Make a token with which a stranger sends the signal, once: ``POST /api/v1/callbacks/{token}`` of the service.
+
+        Each call makes another one, so call it in the step that hands it over.
+
+        :raises LeaseLostError: the lease was lost.
+        """
+        return await self._run(self.leased.callback, signal)
 
     @property
     def graph(self) -> AsyncJobGraph | None:

@@ -1,4 +1,4 @@
-# Generated from queue_db/queue.py and queue_db/queue_administration.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/queue.py, queue_db/queue_administration.py. Do not change it: `make aio` writes it anew.
 """Queue for asyncio."""
 
 from __future__ import annotations

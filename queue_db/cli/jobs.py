@@ -111,12 +111,15 @@ def _of_queue(db: QueueDB, queue: str, state: State, kind: str | None, group: st
 def show(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptions) -> None:
     """Show one live or dead job. Completed jobs leave the table: see "queue-db jobs wait".
 
-    Status 1 if there is none. batch: the id of its batch, for "queue-db jobs batch".
+    Status 1 if there is none. batch: the id of its batch, for "queue-db jobs batch". steps: what it has done, and what
+    it waits for.
     """
     with common.open() as db:
         job = db.get(job_id) if queue is None else db.queue(queue).get(job_id)
+        steps = db.steps.list(job.id)
     texts = {"payload": output.payload_text(job.payload), "headers": output.payload_text(dict(job.headers))}
-    common.print_sheet(output.job_record(job), texts)
+    texts["steps"] = "\n".join(map(output.step_text, steps)) or "–"
+    common.print_sheet({**output.job_record(job), "steps": [output.step_record(one) for one in steps]}, texts)
 
 
 @command(app, "batch", "queue-db jobs batch", "queue-db jobs batch 7", "queue-db jobs batch 7 --json | jq .pending")

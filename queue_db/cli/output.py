@@ -18,6 +18,7 @@ from rich.text import Text
 from queue_db.cli.statuses import NegativeError
 from queue_db.errors import ConfigurationError
 from queue_db.model import Job
+from queue_db.steps import Step
 
 # Most characters of a text in a table cell.
 _LONGEST = 60
@@ -179,6 +180,25 @@ def job_record(job: Job) -> dict[str, Any]:
         "progress": job.progress,
         "progress_note": job.progress_note,
     }
+
+
+def step_record(step: Step) -> dict[str, Any]:
+    """Return a step of a job for JSON, without its value."""
+    return {
+        "what": step.what,
+        "name": step.name,
+        "done": step.done,
+        "changed_at": step.changed_at,
+        "ends_at": step.ends_at,
+    }
+
+
+def step_text(step: Step) -> str:
+    """Return a step of a job as a line."""
+    what = f"{step.what} {step.name}".rstrip()
+    if step.done or step.what == "step":
+        return f"{what}: {'done' if step.done else 'begun'} {_cell(step.changed_at)}"
+    return f"{what}: waits" + ("" if step.ends_at is None else f" until {_cell(step.ends_at)}")
 
 
 def payload_text(payload: object) -> str:

@@ -1,4 +1,4 @@
-# Generated from queue_db/graphs/registry.py and queue_db/graphs/job_graph.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/graphs/registry.py, queue_db/graphs/job_graph.py. Do not change it: `make aio` writes it anew.
 """Graphs, JobGraph for asyncio."""
 
 from __future__ import annotations

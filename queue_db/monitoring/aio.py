@@ -1,4 +1,4 @@
-# Generated from queue_db/monitoring/actions.py and queue_db/monitoring/metrics.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/monitoring/actions.py, queue_db/monitoring/metrics.py. Do not change it: `make aio` writes it anew.
 """Actions, Metrics for asyncio."""
 
 from __future__ import annotations

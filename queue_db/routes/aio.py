@@ -1,4 +1,4 @@
-# Generated from queue_db/routes/topic.py and queue_db/routes/registry.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/routes/topic.py, queue_db/routes/registry.py. Do not change it: `make aio` writes it anew.
 """Topic, Routes for asyncio."""
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from fastapi import Depends, FastAPI
 
 from queue_db import __version__
 from queue_db.db import QueueDB
-from queue_db.service.api import API, BESIDE
+from queue_db.service.api import API, BESIDE, callbacks
 from queue_db.service.api.group_settlement import Settling
 from queue_db.service.auth import login
 from queue_db.service.http import direct, errors, openapi, refusals
@@ -62,6 +62,9 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         app.include_router(router, prefix="/api/v1", dependencies=[Depends(identity), Depends(exact)])
     for router in BESIDE:
         app.include_router(router)
+    if made.settings.callbacks:
+        app.state.callbacks = Pressure(db, made.settings.callback_rate, {})
+        app.include_router(callbacks.router)
     for pages in PAGES:
         app.include_router(pages)
     app.include_router(login.router)

@@ -206,6 +206,10 @@ def serve(
         ),
     ] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing, whatever a token allows.")] = False,
+    callbacks: Annotated[
+        bool,
+        typer.Option("--callbacks", help="Who has the token of job.callback() may send its signal: POST /api/v1/callbacks/TOKEN."),
+    ] = False,
     mask: Annotated[
         list[str] | None,
         typer.Option(
@@ -266,6 +270,7 @@ def serve(
         name=name,
         closed=not address.open_to_all,
         read_only=read_only,
+        callbacks=callbacks,
         hosts=address.hosts(),
         masked=(*Settings().masked, *(mask or ())),
         report=report,

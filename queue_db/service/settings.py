@@ -33,6 +33,10 @@ class Settings:
     arrival: float = 30.0
     #: Most requests of one token in a second, to the API; more are answered with 429. None: any number.
     max_rate: float | None = None
+    #: Strangers may send the signals of callbacks, each with its token: ``POST /api/v1/callbacks/{token}``.
+    callbacks: bool = False
+    #: Most callbacks in a second, right and wrong ones together; more are answered with 429.
+    callback_rate: float = 50.0
     #: Most waiting jobs of a queue, by glob pattern of its name, the first that matches; beyond it enqueuing is answered with 429.
     #: It is as exact as the metrics, which are taken every 10 s.
     max_depths: Mapping[str, int] = field(default_factory=dict)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,6 +15,9 @@ from queue_db.codecs import Codec, JSONCodec, Schema, described
 from queue_db.errors import ConfigurationError, PayloadError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimedRow, Verdict
+from queue_db.steps.records import Records
+from queue_db.steps.resumption import encoded
+from queue_db.steps.store import Key, Phase, Record, Wait, What
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
@@ -34,6 +37,8 @@ def job(
     last_error: str | None = None,
     codec: Codec | None = None,
     engine: Engine | None = None,
+    signals: Mapping[str, Any] | None = None,
+    resumes: LeasedJob | None = None,
 ) -> LeasedJob:
     """A leased job for a test that calls a handler itself: ``assert welcome(job({"user": 7})) == Snooze(60)``.
 
@@ -43,6 +48,8 @@ def job(
     :param schema: as the handler's; ``job.payload`` is then an object of it.
     :param attempts: the number of this attempt.
     :param engine: where ``job.transaction()`` begins its transaction.
+    :param signals: the payloads of signals that were sent to the job, by name.
+    :param resumes: the job of an earlier run: this run finds its steps; its sleeps, and the timeouts of its waits, are over.
     :raises PayloadError: the payload cannot be encoded, or does not fit the schema.
     """
     codec = codec or JSONCodec()
@@ -68,7 +75,14 @@ def job(
         group_key=group,
         callback_id=None,
     )
-    made = LeasedJob(row, _Nowhere(queue, engine), codec, token="test")  # noqa: S106 - no secret
+    place = _Nowhere(queue, engine, codec)
+    if resumes is not None:
+        place.records |= {
+            key: one._replace(ends_at=one.ends_at and 0) for key, one in cast("_Nowhere", resumes.source).records.items()
+        }
+    for name, value in (signals or {}).items():
+        place.records[Key(What.SIGNAL, name)] = Record(Phase.DONE, encoded(codec, "the payload", value))
+    made = LeasedJob(row, place, codec, token="test")  # noqa: S106 - no secret
     if schema is not None:
         made.understood(Schema(schema).read(kind, made.payload))
     return made
@@ -77,10 +91,12 @@ def job(
 class _Nowhere:
     """In place of the queue: what the verbs of a job without a database do."""
 
-    def __init__(self, name: str, engine: Engine | None) -> None:
+    def __init__(self, name: str, engine: Engine | None, codec: Codec) -> None:
         self.name = name
+        self.codec = codec
         self._engine = engine
         self._versions = count(2)
+        self.records: dict[Key, Record] = {}
 
     def complete_many(self, jobs: Sequence[LeasedJob], *, using: object = None) -> list[Verdict]:
         return [self._settle(one, "complete") for one in jobs]
@@ -119,11 +135,50 @@ class _Nowhere:
     def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
         raise ConfigurationError("async with job.transaction() needs a database: test this handler with drain()")
 
+    def records_of(self, one: LeasedJob) -> Records:
+        return _Records(one, self.records, self.codec)
+
     def _settle(self, one: LeasedJob, verb: str) -> Verdict:
         verdict = _verdict(one)
         if verdict:
             one.settled, one.settled_by = True, verb
         return verdict
+
+
+class _Records:
+    """The steps of a job without a database."""
+
+    def __init__(self, one: LeasedJob, records: dict[Key, Record], codec: Codec) -> None:
+        self._job = one
+        self.codec = codec
+        self._records = records
+
+    def read(self) -> tuple[int, dict[Key, Record]]:
+        return time.time_ns() // 1000, dict(self._records)
+
+    def write(self, key: Key, record: Record, using: object = None) -> bool:
+        if _is_leased(self._job):
+            self._records[key] = record
+        return _is_leased(self._job)
+
+    def expire(self, key: Key) -> Record:
+        return self._records.setdefault(key, Record(Phase.EXPIRED))._replace(phase=Phase.EXPIRED)
+
+    def suspend(self, wait: Wait) -> bool:
+        if not self._job.snooze(0):
+            return False
+        ends_at = None if wait.micros is None else time.time_ns() // 1000 + wait.micros
+        self._records.setdefault(wait.key, Record(Phase.BEGUN, None, ends_at))
+        return True
+
+    def callback(self, name: str) -> str | None:
+        return f"qdbc_{self._job.id}_test" if _is_leased(self._job) else None
+
+    async def awaited(self, verb: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return verb(*args, **kwargs)
+
+    def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        raise ConfigurationError("a step_transaction in a coroutine needs a database: test this handler with drain()")
 
 
 def _is_leased(one: LeasedJob) -> bool:

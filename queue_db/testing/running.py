@@ -20,7 +20,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import UnknownKindError
 from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason
-from queue_db.outcomes import Dead, checked
+from queue_db.outcomes import Dead, Suspended, checked
 from queue_db.worker import Worker
 from queue_db.worker.completer import JobResult, Unknown, settle
 from queue_db.worker.executor import within_timeout
@@ -159,6 +159,10 @@ def _call(worker: Worker, job: LeasedJob) -> tuple[HandlerSpec | None, Any, Deat
         spec.read(job)
         function = spec.wrapped(worker.wrappers)
         return spec, _returned(spec, function if spec.many is None else of_one(spec, function), job), None, None
+    except Suspended:
+        if not job.settled:
+            raise
+        return spec, None, None, None
     except Exception as error:  # noqa: BLE001 - it is the job's
         if error is job.misfit:
             return spec, Dead(f"parked: {error}"), DeathReason.PAYLOAD, error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
-from queue_db.outcomes import Dead, checked
+from queue_db.outcomes import Dead, Suspended, checked
 from queue_db.slices import load
 from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
 from queue_db.worker.events import EventType, log_failure
@@ -321,6 +321,8 @@ class Execution:
         :param reason: the reason if the worker itself moves the job to the dead table; otherwise None.
         """
         job.ran = seconds
+        if isinstance(outcome, Suspended) and job.settled:
+            outcome = None  # a verb of the job has ended its run
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
         elif isinstance(outcome, MAYBE_INTERRUPTED):

@@ -27,6 +27,7 @@ SECTIONS = {
     "Actions": "db.actions`",
     "Metrics": "db.metrics`",
     "Streams": "db.streams`",
+    "Steps": "db.steps`",
     "Tokens": "db.tokens`",
     "Feed": "db.feed(name)`",
     "Feeds": "db.feeds`",

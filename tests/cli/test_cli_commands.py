@@ -604,7 +604,7 @@ JOB_KEYS = [
 def test_show_finds_a_job_by_its_id_alone(ask, queue):
     job_id = queue.enqueue("n", {"a": 1}, unique_key="k")
     found = ask("jobs", "show", job_id, "--json").record
-    assert list(found) == JOB_KEYS
+    assert list(found) == [*JOB_KEYS, "steps"]
     assert (found["id"], found["queue"], found["state"], found["unique_key"]) == (job_id, queue.name, "available", "k")
     assert found["created_at"].endswith("+00:00")
     assert ask("jobs", "show", job_id, "--queue", queue.name, "--json").record == found

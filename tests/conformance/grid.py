@@ -62,6 +62,10 @@ DEPENDS: dict[str, Axes] = {
     "TestPositions": Axes.DATABASE,
     "TestRetention": Axes.DATABASE,
     "TestRoutes": Axes.DATABASE,
+    "TestSignals": Axes.DATABASE,
+    "TestSleeps": Axes.DATABASE,
+    "TestState": Axes.DATABASE,
+    "TestStepLoops": Axes.DATABASE,
     "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep
     "TestTables": Axes.DATABASE,
     "TestTokens": Axes.DATABASE,
@@ -83,6 +87,7 @@ DEPENDS: dict[str, Axes] = {
     "TestPurge": Axes.REMOVAL,
     "TestRead": Axes.REMOVAL,
     "TestSettleMany": Axes.REMOVAL,
+    "TestSteps": Axes.REMOVAL,  # steps are deleted when a job has left, also if it is marked
     "TestUniqueFor": Axes.REMOVAL,
     "TestUniqueKey": Axes.REMOVAL,
     # The claim.

@@ -24,7 +24,7 @@ FEEDS = {"jobs_feeds", "jobs_inbox", "jobs_messages", "jobs_cursors", "jobs_span
 ROUTES = {"jobs_definitions", "jobs_routes", "jobs_subscriptions", "jobs_counts", "jobs_keyed_counts"}
 GRAPHS = {"jobs_graphs", "jobs_nodes", "jobs_edges", "jobs_results"}
 SERVICE = {"jobs_metrics", "jobs_actions", "jobs_tokens", "jobs_sessions"}
-OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK | WORKERS | AROUND | FEEDS | ROUTES | GRAPHS | SERVICE
+OURS = {"jobs", "jobs_dead", "jobs_schema_version", "jobs_steps"} | BULK | WORKERS | AROUND | FEEDS | ROUTES | GRAPHS | SERVICE
 
 
 def names(db: QueueDB, schema: str | None = None) -> set[str]:

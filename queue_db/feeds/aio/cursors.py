@@ -1,4 +1,4 @@
-# Generated from queue_db/feeds/cursor.py and queue_db/feeds/shared.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/feeds/cursor.py, queue_db/feeds/shared.py. Do not change it: `make aio` writes it anew.
 """Cursor, SharedCursor, Span for asyncio."""
 
 from __future__ import annotations

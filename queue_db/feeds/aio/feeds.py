@@ -1,4 +1,4 @@
-# Generated from queue_db/feeds/feed.py and queue_db/feeds/registry.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/feeds/feed.py, queue_db/feeds/registry.py. Do not change it: `make aio` writes it anew.
 """Feed, Feeds for asyncio."""
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.db import QueueDB
+from queue_db.errors import ConfigurationError
 from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
 from queue_db.feeds.store.messages import MessageRow
@@ -176,6 +177,10 @@ class MessageSource:
     def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict:
         """Ignore the progress: messages have no column for it."""
         return Verdict.LOST if job.settled else Verdict.APPLIED
+
+    def records_of(self, job: LeasedJob) -> Any:
+        """Refuse: a message is not leased by itself, so that nothing could be stored under its fence."""
+        raise ConfigurationError(f"{job!r} is a message, which has no steps: let a route or feed.forward make a job of it")
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

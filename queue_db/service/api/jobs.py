@@ -29,8 +29,8 @@ from queue_db.service.api.shapes import (
     After,
     FinishedView,
     Id,
+    JobDetail,
     JobPage,
-    JobView,
     KindName,
     Limit,
     Moment,
@@ -38,6 +38,7 @@ from queue_db.service.api.shapes import (
     Seconds,
     clean,
     finished_view,
+    job_detail,
     job_view,
 )
 from queue_db.service.http.openapi import problems
@@ -362,7 +363,7 @@ def page_of_jobs(
 @router.get("/jobs/{job_id}", responses=problems(404))
 async def get_job(
     job_id: PathId, db: Db, who: Reader, request: Request, response: Response, wait: Wait = 0.0
-) -> Annotated[JobView | FinishedView, Field(discriminator="state")]:
+) -> Annotated[JobDetail | FinishedView, Field(discriminator="state")]:
     """A job: live, dead, or completed with a retained result. The ETag of a live or dead one is for `If-Match` of a change.
 
     With `wait` the request is answered as soon as the job is completed, dead or cancelled, and with the job as it is when the time
@@ -375,7 +376,7 @@ async def get_job(
     if isinstance(job, Finished):
         return await run_in_threadpool(finished_view, job, masked)
     response.headers["ETag"] = etag(job)
-    return await run_in_threadpool(job_view, job, masked)
+    return await run_in_threadpool(lambda: job_detail(job, db.steps.list(job.id), masked))
 
 
 async def _end_of(job: Job | Finished, db: QueueDB, who: Actor, request: Request, until: float) -> Job | Finished:

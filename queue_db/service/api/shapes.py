@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from queue_db.model import Job, PresentState
 from queue_db.monitoring.model import Finished
 from queue_db.service.http.times import Time
+from queue_db.steps import Step
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 
 #: What stands in place of a value that is not shown.
@@ -136,6 +137,22 @@ class JobView(View):
     progress_note: str | None
 
 
+class StepView(View):
+    """What a job has done, or waits for. Its value is not shown."""
+
+    what: Literal["step", "sleep", "signal", "state"]
+    name: str = Field(description="Empty for the state, and for a sleep without a name.")
+    done: bool = Field(description="False: a loop that goes on, a sleep that lasts, a signal that the job waits for.")
+    changed_at: Time = Field(description="When it was finished, or begun.")
+    ends_at: Time | None = Field(description="The end of a sleep or of a wait.")
+
+
+class JobDetail(JobView):
+    """A job with its steps."""
+
+    steps: list[StepView]
+
+
 class JobPage(BaseModel):
     """Some jobs, and where to go on."""
 
@@ -208,6 +225,12 @@ def clean(text: str) -> str:
 def job_view(job: Job, masked: tuple[str, ...] = ()) -> JobView:
     """A job for a response."""
     return JobView.of(job, masked)
+
+
+def job_detail(job: Job, steps: Sequence[Step], masked: tuple[str, ...] = ()) -> JobDetail:
+    """A job with its steps for a response."""
+    given = {name: getattr(job, name) for name in JobView.model_fields}
+    return JobDetail.of({**given, "steps": [StepView.of(one) for one in steps]}, masked)
 
 
 def finished_view(job: Finished, masked: tuple[str, ...] = ()) -> FinishedView:

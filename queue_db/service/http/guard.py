@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from queue_db.service.auth import session
 from queue_db.service.http import errors, refusals
 from queue_db.service.http.requests import HEAD, LOOKING, Service, count
-from queue_db.service.live.incidents import REQUEST_ID, IncidentType, described
+from queue_db.service.live.incidents import CALLBACKS, REQUEST_ID, IncidentType, described
 
 #: What asks for these knows no host name; the answers have no data.
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -29,6 +29,9 @@ MOST_OF_LOGIN = 4096
 
 #: Largest body of a form, which is read before anybody asks who sends it.
 MOST_OF_FORM = 64 * 1024
+
+#: Largest body of a callback, which nobody has to be allowed to send.
+MOST_OF_CALLBACK = 64 * 1024
 
 #: A header of requests and answers: one line of a log is found by it, also in those of a proxy.
 ID_HEADER = "X-Request-ID"
@@ -138,7 +141,7 @@ class Guard:
 
     async def _pass(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         # "/metrics" counts itself: it also has answers for tokens while they cannot be looked for.
-        if path == "/api" or path.startswith("/api/"):
+        if (path == "/api" or path.startswith("/api/")) and not self._is_callback(path):
             # Before the path is looked for, and the body is read and parsed.
             await count(Request(scope))
         await self.app(scope, receive, send)
@@ -150,8 +153,13 @@ class Guard:
             self.service.incidents.record(IncidentType.TOO_MANY_BODIES, described(scope))
             raise HTTPException(503, "Too many large requests at once", {"Retry-After": "1"})
 
+    def _is_callback(self, path: str) -> bool:
+        return self.service.settings.callbacks and path.startswith(CALLBACKS)
+
     def _largest(self, path: str) -> int:
         most = self.service.settings.max_body
+        if self._is_callback(path):
+            return min(most, MOST_OF_CALLBACK)
         if path.startswith("/api/"):
             return most
         return min(most, MOST_OF_LOGIN if path == "/login" else MOST_OF_FORM)

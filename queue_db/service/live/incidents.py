@@ -31,6 +31,9 @@ _LONGEST = 300
 #: Where the scope of a request has its id.
 REQUEST_ID = "queue_db.request_id"
 
+#: The path before the token of a callback.
+CALLBACKS = "/api/v1/callbacks/"
+
 
 class IncidentType(StrEnum):
     """The type of an incident."""
@@ -198,10 +201,11 @@ def _clean(text: str) -> str:
 
 
 def described(scope: Mapping[str, Any]) -> str:
-    """A request, without its query and headers: these may have secrets."""
+    """A request, without its query, headers and the token of a callback: these may have secrets."""
     client = scope.get("client")
     whence = client[0] if client else "an unknown address"
-    return f"{scope.get('method', '')} {scope.get('path', '')} from {whence}, request {scope.get(REQUEST_ID, 'unknown')}"
+    path, callback, _ = scope.get("path", "").partition(CALLBACKS)
+    return f"{scope.get('method', '')} {path}{callback} from {whence}, request {scope.get(REQUEST_ID, 'unknown')}"
 
 
 class Counted(Collector):

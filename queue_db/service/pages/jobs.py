@@ -134,6 +134,7 @@ def job(request: Request, db: Db, who: Person, number: int) -> Response:
         job=job,
         errors=db.errors(number),
         batch=None if job.batch is None else db.batch(job.batch),
+        steps=db.steps.list(number),
         neighbours=neighbours,
         head=head,
         findings=findings,

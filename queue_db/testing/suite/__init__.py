@@ -46,6 +46,7 @@ from queue_db.testing.suite.rescheduling import TestReschedule
 from queue_db.testing.suite.routes import TestConditions, TestKeyedCounts, TestLoops, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
+from queue_db.testing.suite.steps import TestSignals, TestSleeps, TestState, TestStepLoops, TestSteps
 from queue_db.testing.suite.tables import TestTables
 from queue_db.testing.suite.tokens import TestTokens
 from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing
@@ -105,8 +106,13 @@ __all__ = [
     "TestRoutes",
     "TestSettleMany",
     "TestSharedCursors",
+    "TestSignals",
+    "TestSleeps",
     "TestSpans",
+    "TestState",
     "TestStatements",
+    "TestStepLoops",
+    "TestSteps",
     "TestSweep",
     "TestTables",
     "TestTimesOfTheFeed",

@@ -1,0 +1,319 @@
+"""What one run of a handler does with the steps of its job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from queue_db import arguments
+from queue_db.codecs import Codec, described
+from queue_db.errors import ArgumentError, HandlerResultError, LeaseLostError
+from queue_db.leased_job import LeasedJob, is_for_tasks
+from queue_db.model import Verdict
+from queue_db.outcomes import Suspended
+from queue_db.resumable import by_coroutine
+from queue_db.steps.records import Records
+from queue_db.steps.store import Key, Phase, Record, Wait, What
+from queue_db.steps.tables import NAME_LENGTH
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
+
+#: The most bytes of a state, of the result of a step, of a cursor, and of the payload of a signal.
+MOST_BYTES = 64 * 1024
+
+#: The most steps, sleeps and signals of one job: all are read when it runs again.
+MOST_RECORDS = 1000
+
+_STATE = Key(What.STATE, "")
+
+_HOW = {
+    What.STEP: "the step {0!r}: give each step a name of its own, such as f{0!r} with a number; or use job.loop",
+    What.SLEEP: "the sleep {0!r}: give each sleep a name of its own: job.sleep(60, name=…)",
+    What.SIGNAL: "the wait for {0!r}: a signal is sent once; keep its payload, or give each signal a name of its own",
+}
+
+
+class JobState:
+    """What a job keeps from run to run. A coroutine awaits both verbs."""
+
+    def __init__(self, resumption: Resumption) -> None:
+        self._resumption = resumption
+
+    def load(self, default: Any = None) -> Any:
+        """What was saved last, by this run or an earlier one; ``default`` if nothing was."""
+        return self._resumption.called(by_coroutine(), self._resumption.load_state, default)
+
+    def save(self, value: Any) -> Any:
+        """Save a value: JSON of at most 64 KB. Returns the verdict: LOST if the lease was lost, and then nothing was saved.
+
+        :raises ArgumentError: the value is no JSON, or too long.
+        """
+        return self._resumption.called(by_coroutine(), self._resumption.save_state, value)
+
+
+class Loop:
+    """Where a loop is. A coroutine awaits its verbs.
+
+    :ivar cursor: what :meth:`advance` was given last, in this run or an earlier one; None: the loop begins.
+    """
+
+    def __init__(self, resumption: Resumption, key: Key, cursor: Any) -> None:
+        self._resumption = resumption
+        self._key = key
+        self.cursor = cursor
+
+    def advance(self, cursor: Any, *, using: Connection | Session | AsyncConnection | AsyncSession | None = None) -> Any:
+        """Store how far the loop is, then :meth:`check`.
+
+        :param cursor: JSON, such as the id of the last row that is done.
+        :param using: a transaction of yours: the cursor is stored if it is committed. :meth:`check` is then left to you.
+        :raises LeaseLostError: the lease was lost; nothing was stored.
+        """
+        if using is not None and is_for_tasks(using):
+            return self._resumption.advance_in_task(self, self._key, cursor, using)
+        return self._resumption.called(by_coroutine(), self._resumption.advance, self, self._key, cursor, using)
+
+    def check(self) -> Any:
+        """End the run if the worker stops: the job is released, and the attempt is not counted. Otherwise do nothing."""
+        return self._resumption.called(by_coroutine(), self._resumption.check)
+
+
+def resumption_of(job: LeasedJob) -> Resumption:
+    """The steps of this run; made at first use."""
+    if not hasattr(job, "resumption"):
+        job.resumption = Resumption(job, job.source.records_of(job))
+    found: Resumption = job.resumption
+    return found
+
+
+class Resumption:
+    """The steps of a leased job in one run. They are read once, when the run first needs them."""
+
+    def __init__(self, job: LeasedJob, records: Records) -> None:
+        self._job = job
+        #: Where the steps are kept.
+        self.records = records
+        self.state = JobState(self)
+        self._codec = records.codec
+        self._found: dict[Key, Record] | None = None
+        self._now = 0
+        self._used: set[Key] = set()
+
+    def called(self, awaits: bool, verb: Callable[..., Any], *given: Any) -> Any:
+        """Call a verb; for a coroutine return what it awaits."""
+        return self.records.awaited(verb, *given) if awaits else verb(*given)
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool) -> Any:
+        if self._awaited(name, function, awaits=awaits):
+            return self._step_in_task(name, function, args, named)
+        with self._once(name) as key:
+            done, value, _ = self._look(key)
+            return value if done else self._keep(key, function(*args, **named))
+
+    async def _step_in_task(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        with self._once(name) as key:
+            done, value, _ = await self.records.awaited(self._look, key)
+            return value if done else await self.records.awaited(self._keep, key, await function(*args, **named))
+
+    def loop(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool) -> Any:
+        if self._awaited(name, function, awaits=awaits):
+            return self._loop_in_task(name, function, args, named)
+        with self._once(name) as key:
+            done, value, cursor = self._look(key)
+            return value if done else self._keep(key, function(Loop(self, key, cursor), *args, **named))
+
+    async def _loop_in_task(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        with self._once(name) as key:
+            done, value, cursor = await self.records.awaited(self._look, key)
+            if done:
+                return value
+            return await self.records.awaited(self._keep, key, await function(Loop(self, key, cursor), *args, **named))
+
+    def step_transaction(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool
+    ) -> Any:
+        if self._awaited(name, function, awaits=awaits):
+            return self._transaction_in_task(name, function, args, named)
+        with self._once(name) as key:
+            done, value, _ = self._look(key)
+            if done:
+                return value
+            with self._job.source.transaction() as connection:
+                record = self._encoded(key, function(connection, *args, **named))
+                self._write(key, record, connection)
+            return self._noted(key, record)
+
+    async def _transaction_in_task(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+    ) -> Any:
+        from queue_db.concurrency.greenlets import joined, run
+
+        with self._once(name) as key:
+            done, value, _ = await self.records.awaited(self._look, key)
+            if done:
+                return value
+            async with self.records.transaction_on_loop() as connection:
+                record = self._encoded(key, await function(connection, *args, **named))
+                await run(self._write, key, record, joined(connection))
+            return self._noted(key, record)
+
+    def advance(self, loop: Loop, key: Key, cursor: Any, using: Any = None) -> None:
+        record = Record(Phase.BEGUN, self._text(f"the cursor of {key.name!r}", cursor, ArgumentError))
+        self._write(key, record, using)
+        loop.cursor = cursor
+        if using is None:
+            self.check()
+
+    async def advance_in_task(self, loop: Loop, key: Key, cursor: Any, using: AsyncConnection | AsyncSession) -> None:
+        """:meth:`advance` in a transaction of the running event loop."""
+        from queue_db.concurrency.greenlets import joined, run
+
+        await run(self.advance, loop, key, cursor, joined(using))
+
+    def check(self) -> None:
+        stopping = getattr(self._job.claimant, "stopping", None)
+        if stopping is not None and stopping.is_set():
+            self._job.release().require(self._job)
+            raise Suspended(self._job.id, "was interrupted, since its worker stops")
+
+    # --- sleeps and signals -----------------------------------------------------------------------------------------
+
+    def sleep(self, seconds: float, name: str = "") -> None:
+        micros = arguments.seconds("seconds", seconds)
+        key = self._begun(What.SLEEP, name)
+        record = self._records().get(key)
+        if record is None or record.ends_at is None or record.ends_at > self._now:
+            raise self._suspended(Wait(key, micros), "sleeps")
+
+    def wait_for(self, signal: str, timeout: float | None = None) -> Any:
+        micros = None if timeout is None else arguments.seconds("timeout", timeout)
+        key = self._begun(What.SIGNAL, signal)
+        record = self._records().get(key)
+        if record is None or record.phase is Phase.BEGUN:
+            record = self._records(again=True).get(key)
+        if record is not None and record.phase is Phase.BEGUN and record.ends_at is not None and record.ends_at <= self._now:
+            record = self.records.expire(key)
+        if record is None or record.phase is Phase.BEGUN:
+            raise self._suspended(Wait(key, micros), f"waits for the signal {signal!r}")
+        if record.phase is Phase.EXPIRED:
+            raise TimeoutError(f"the signal {signal!r} was not sent to job {self._job.id} in time")
+        return self._value(record)
+
+    def callback(self, signal: str) -> str:
+        token = self.records.callback(arguments.name("signal", signal, NAME_LENGTH))
+        if token is None:
+            raise LeaseLostError(self._job.id, self._job.version)
+        return token
+
+    # --- the state --------------------------------------------------------------------------------------------------
+
+    def load_state(self, default: Any = None) -> Any:
+        record = self._records().get(_STATE)
+        return default if record is None else self._value(record)
+
+    def save_state(self, value: Any) -> Verdict:
+        record = Record(Phase.DONE, self._text("the state", value, ArgumentError))
+        if not self.records.write(_STATE, record):
+            return Verdict.LOST
+        if self._found is not None:
+            self._found[_STATE] = record
+        return Verdict.APPLIED
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def _begun(self, what: What, name: str) -> Key:
+        """Check the name of a step, sleep or signal, and that this run has not used it."""
+        key = Key(what, name if what is What.SLEEP and name == "" else arguments.name("name", name, NAME_LENGTH))
+        if key in self._used:
+            raise ArgumentError(f"this run of job {self._job.id} has had {_HOW[what].format(name)}")
+        self._used.add(key)
+        return key
+
+    @contextmanager
+    def _once(self, name: str) -> Iterator[Key]:
+        """The key of a step. If the step fails, the run may try again."""
+        key = self._begun(What.STEP, name)
+        try:
+            yield key
+        except BaseException:
+            self._used.discard(key)
+            raise
+
+    def _awaited(self, name: str, function: Callable[..., Any], *, awaits: bool) -> bool:
+        """Whether the function of a step is awaited."""
+        asynchronous = arguments.asynchronous(function)
+        if awaits and not asynchronous:
+            raise ArgumentError(f"the function of the step {name!r} is awaited in a coroutine: make it an async def")
+        if (problem := arguments.not_run(function)) is not None:
+            raise ArgumentError(f"the function of the step {name!r} {problem}")
+        return asynchronous
+
+    def _records(self, *, again: bool = False) -> dict[Key, Record]:
+        if self._found is None or again:
+            self._now, found = self.records.read()
+            if self._found is None:
+                self._found = found
+            else:  # what this run has written meanwhile stays: only signals come from others
+                self._found |= {key: record for key, record in found.items() if key.what is What.SIGNAL}
+        return self._found
+
+    def _look(self, key: Key) -> tuple[bool, Any, Any]:
+        """Whether a step is done; its result if it is; otherwise its cursor."""
+        record = self._records().get(key)
+        if record is None or record.phase is not Phase.DONE:
+            self.check()  # a worker that stops begins no further step
+        if record is None:
+            if len(self._records()) >= MOST_RECORDS:
+                raise ArgumentError(f"job {self._job.id} has {MOST_RECORDS:,} steps: store where a loop is with job.loop")
+            return False, None, None
+        value = self._value(record)
+        return (True, value, None) if record.phase is Phase.DONE else (False, None, value)
+
+    def _encoded(self, key: Key, result: Any) -> Record:
+        arguments.done(f"the step {key.name!r}", result)
+        return Record(Phase.DONE, self._text(f"the result of the step {key.name!r}", result, HandlerResultError))
+
+    def _keep(self, key: Key, result: Any) -> Any:
+        record = self._encoded(key, result)
+        self._write(key, record)
+        return self._noted(key, record)
+
+    def _noted(self, key: Key, record: Record) -> Any:
+        """Note what is stored; return its value, which is the same in each run."""
+        self._records()[key] = record
+        return self._value(record)
+
+    def _write(self, key: Key, record: Record, using: Connection | Session | None = None) -> None:
+        if not self.records.write(key, record, using):
+            raise LeaseLostError(self._job.id, self._job.version)
+
+    def _suspended(self, wait: Wait, why: str) -> Suspended:
+        if not self.records.suspend(wait):
+            raise LeaseLostError(self._job.id, self._job.version)
+        return Suspended(self._job.id, why)
+
+    def _value(self, record: Record) -> Any:
+        return None if record.value is None else self._codec.decode(record.value)
+
+    def _text(self, what: str, value: Any, refusal: type[ArgumentError | HandlerResultError]) -> str:
+        return encoded(self._codec, what, value, refusal)
+
+
+def encoded(codec: Codec, what: str, value: Any, refusal: type[ArgumentError | HandlerResultError] = ArgumentError) -> str:
+    """The text of a value as it is stored.
+
+    :raises ArgumentError: the value cannot be encoded, or is too long; or ``refusal``.
+    """
+    try:
+        text = codec.encode(value)
+    except Exception as error:
+        raise refusal(f"{what} cannot be stored: {described(error)}; use texts, numbers, lists and objects") from error
+    if len(text) > MOST_BYTES or len(text.encode()) > MOST_BYTES:
+        raise refusal(f"{what} is longer than {MOST_BYTES:,} bytes: store it elsewhere, and keep its name")
+    return text

@@ -1,0 +1,582 @@
+"""Steps: a job that runs again goes on where it was; its state, sleeps, loops and signals."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, func, select
+
+from queue_db.codecs import JSONCodec
+from queue_db.db import QueueDB
+from queue_db.errors import ArgumentError, HandlerResultError, JobNotFoundError, LeaseLostError
+from queue_db.leased_job import LeasedJob, claimed_by
+from queue_db.model import State, Verdict
+from queue_db.outcomes import Suspended
+from queue_db.queue import Queue
+from queue_db.steps.resumption import MOST_BYTES, Loop
+from queue_db.testing.clock import SettableClock
+from queue_db.testing.suite.fixtures import Notes, OpenDB
+
+__all__ = ["TestSignals", "TestSleeps", "TestState", "TestStepLoops", "TestSteps"]
+
+Handler = Callable[[LeasedJob], object]
+
+
+def run(queue: Queue, handler: Handler) -> object:
+    """Run the next job as a worker does.
+
+    :return: ``completed``, ``suspended``, or what the handler raised; None: no job is due.
+    """
+    for job in queue.claim(lease=60):
+        try:
+            handler(job)
+        except Suspended:
+            return "suspended"
+        except Exception as error:  # noqa: BLE001 - it fails the attempt
+            job.fail(error, retry_in=0)
+            return error
+        job.complete()
+        return "completed"
+    return None
+
+
+def noted(notes: list[Any], what: object, result: object = None) -> Any:
+    """The result of a step that is noted."""
+    notes.append(what)
+    return result
+
+
+def leased(queue: Queue, **options: Any) -> LeasedJob:
+    queue.enqueue("order", **options)
+    (job,) = queue.claim(lease=60)
+    return job
+
+
+def taken_over(queue: Queue, rival_queue: Queue, clock: SettableClock) -> tuple[LeasedJob, LeasedJob]:
+    """A stale lease of a job, and the lease that another worker has."""
+    stale = leased(queue)
+    clock.advance(61)
+    (fresh,) = rival_queue.claim(lease=60)
+    assert fresh.id == stale.id
+    return stale, fresh
+
+
+class TestSteps:
+    """``job.step`` and ``job.step_transaction``."""
+
+    def test_a_step_returns_its_result(self, queue: Queue) -> None:
+        job = leased(queue, payload={"value": 42})
+        assert job.step("process", lambda value, unit: f"{value} {unit}", job.payload["value"], unit="kg") == "42 kg"
+        assert [(one.what, one.name, one.done, one.value) for one in queue.db.steps.list(job.id)] == [
+            ("step", "process", True, "42 kg")
+        ]
+
+    def test_only_what_is_not_done_runs_again(self, queue: Queue) -> None:
+        ran: list[str] = []
+        results: list[object] = []
+
+        def handler(job: LeasedJob) -> None:
+            first = job.step("one", noted, ran, "one", "result 1")
+            second = job.step("two", noted, ran, "two")
+            if job.attempts == 1:
+                raise RuntimeError("before the third")
+            results.extend([first, second, job.step("three", noted, ran, "three", 3)])
+
+        queue.enqueue("order")
+        assert isinstance(run(queue, handler), RuntimeError)
+        assert run(queue, handler) == "completed"
+        assert (ran, results) == (["one", "two", "three"], ["result 1", None, 3])
+
+    def test_a_step_that_raises_stores_nothing_and_runs_again(self, queue: Queue) -> None:
+        calls: list[int] = []
+
+        def charge() -> str:
+            calls.append(len(calls))
+            if len(calls) == 1:
+                raise ConnectionError("the bank does not answer")
+            return "paid"
+
+        queue.enqueue("order")
+        assert isinstance(run(queue, lambda job: job.step("charge", charge)), ConnectionError)
+        assert run(queue, lambda job: job.step("charge", charge)) == "completed"
+        assert calls == [0, 1]
+
+    def test_a_step_that_has_failed_may_be_tried_again_in_the_same_run(self, queue: Queue) -> None:
+        job = leased(queue)
+        with pytest.raises(ZeroDivisionError):
+            job.step("charge", lambda: 1 // 0)
+        assert job.step("charge", lambda: 1) == 1
+
+    def test_values_are_stored_by_the_codec_of_the_queue(self, open_db: OpenDB, name: str) -> None:
+        class Marked(JSONCodec):
+            def encode(self, payload: Any) -> str:
+                return f"!{super().encode(payload)}"
+
+            def decode(self, text: str) -> Any:
+                return super().decode(text.removeprefix("!"))
+
+        db = open_db(codec=Marked())
+        job = leased(db.queue(name))
+        db.steps.send(job.id, "approved", "yes")
+        assert [job.step("charge", lambda: 1), job.wait_for("approved")] == [1, "yes"]
+        assert {one.value for one in db.steps.list(job.id)} == {1, "yes"}
+
+    def test_a_name_is_for_one_step_of_a_run(self, queue: Queue) -> None:
+        job = leased(queue)
+        assert job.step("mail", lambda: 1) == 1
+        with pytest.raises(ArgumentError, match=r"the step 'mail': give each step a name of its own.*or use job\.loop"):
+            job.step("mail", lambda: 2)
+        assert [job.step(f"mail {number}", int.__mul__, number, 10) for number in range(3)] == [0, 10, 20]
+        assert job.release()
+        (again,) = queue.claim()
+        assert again.step("mail", lambda: 3) == 1
+
+    def test_a_step_within_a_step_is_stored_too(self, queue: Queue) -> None:
+        job = leased(queue)
+        assert job.step("outer", lambda: job.step("inner", lambda: 1) + 1) == 2
+        assert {one.name: one.value for one in queue.db.steps.list(job.id)} == {"inner": 1, "outer": 2}
+
+    def test_the_result_is_the_same_in_each_run(self, queue: Queue) -> None:
+        first = leased(queue)
+        pair: Any = (1, {2: "two"})
+        assert first.step("pair", lambda: pair) == [1, {"2": "two"}]
+        assert first.release()
+        (again,) = queue.claim()
+        assert again.step("pair", lambda: None) == [1, {"2": "two"}]
+
+    def test_a_result_that_cannot_be_kept_fails_the_attempt(self, queue: Queue) -> None:
+        job = leased(queue)
+        with pytest.raises(HandlerResultError, match="the result of the step 'set' cannot be stored"):
+            job.step("set", lambda: {1})
+        with pytest.raises(HandlerResultError, match="'long' is longer than 65,536 bytes: store it elsewhere"):
+            job.step("long", lambda: "x" * MOST_BYTES)
+        with pytest.raises(HandlerResultError, match="the step 'later' returned a function"):
+            job.step("later", lambda: lambda: 1)
+        assert queue.db.steps.list(job.id) == []
+
+    def test_a_stale_worker_stores_no_step(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
+        stale, fresh = taken_over(queue, rival_queue, clock)
+        with pytest.raises(LeaseLostError):
+            stale.step("charge", lambda: "stale")
+        assert fresh.step("charge", lambda: "fresh") == "fresh"
+        assert [one.value for one in queue.db.steps.list(fresh.id)] == ["fresh"]
+
+    def test_a_step_after_an_extension_counts(self, queue: Queue) -> None:
+        job = leased(queue)
+        assert job.extend(100)
+        assert job.step("charge", lambda: 1) == 1
+        assert job.complete()
+
+    def test_a_step_and_its_sql_commit_together(self, queue: Queue, notes: Notes) -> None:
+        def book(connection: Connection, text: str) -> str:
+            notes.write(connection, text)
+            return text
+
+        def failing(connection: Connection) -> None:
+            notes.write(connection, "rolled back")
+            raise RuntimeError("no")
+
+        job = leased(queue)
+        assert job.step_transaction("book", book, "booked") == "booked"
+        with pytest.raises(RuntimeError):
+            job.step_transaction("fail", failing)
+        assert job.release()
+        (again,) = queue.claim()
+        assert again.step_transaction("book", book, "twice") == "booked"
+        assert notes.read() == ["booked"]
+        assert [one.name for one in queue.db.steps.list(job.id)] == ["book"]
+
+    def test_a_lost_lease_rolls_back_the_sql_of_a_step(
+        self, queue: Queue, rival_queue: Queue, clock: SettableClock, notes: Notes
+    ) -> None:
+        stale, fresh = taken_over(queue, rival_queue, clock)
+        with pytest.raises(LeaseLostError):
+            stale.step_transaction("book", notes.write, "stale")
+        fresh.step_transaction("book", notes.write, "fresh")
+        assert notes.read() == ["fresh"]
+
+    def test_a_replaced_job_begins_anew(self, queue: Queue, clock: SettableClock) -> None:
+        job = leased(queue, unique_key="order")
+        assert job.step("charge", lambda: "old") == "old"
+        clock.advance(1)
+        queue.enqueue("order", unique_key="order", on_duplicate="replace")
+        (again,) = queue.claim()
+        assert again.id == job.id
+        assert queue.db.steps.list(job.id) == []
+        assert again.step("charge", lambda: "new") == "new"
+
+    def test_a_dead_job_keeps_its_steps_until_it_has_left(self, queue: Queue) -> None:
+        job = leased(queue)
+        job.step("charge", lambda: "paid")
+        assert job.bury("no use")
+        queue.db.prune()
+        assert [one.value for one in queue.db.steps.list(job.id)] == ["paid"]
+        assert queue.db.dead.redrive(job.id)
+        (again,) = queue.claim()
+        assert again.step("charge", lambda: "twice") == "paid"
+        queue.db.prune()
+        assert rows(queue.db, job.id) == 1
+        assert again.complete()
+        assert queue.db.steps.list(job.id) == []
+        queue.db.prune()
+        assert rows(queue.db, job.id) == 0
+
+
+def rows(db: QueueDB, job_id: int) -> int:
+    """How many rows a job has in the table of steps."""
+    table = db.store.tables.slices["steps"]
+    with db.database.begin(write=False) as connection:
+        return int(connection.execute(select(func.count()).select_from(table).where(table.c.job_id == job_id)).scalar_one())
+
+
+class TestState:
+    """``job.state``."""
+
+    def test_a_state_is_kept_from_run_to_run(self, queue: Queue) -> None:
+        job = leased(queue)
+        assert job.state.load() is None
+        assert job.state.load({"page": 0}) == {"page": 0}
+        assert job.state.save({"page": 1}) is Verdict.APPLIED
+        assert job.state.save({"page": 2}) is Verdict.APPLIED
+        assert job.state.load() == {"page": 2}
+        assert job.release()
+        (again,) = queue.claim()
+        assert again.state.load() == {"page": 2}
+
+    def test_a_stale_worker_overwrites_no_state(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
+        stale, fresh = taken_over(queue, rival_queue, clock)
+        assert fresh.state.save("fresh") is Verdict.APPLIED
+        assert stale.state.save("stale") is Verdict.LOST
+        assert [one.value for one in queue.db.steps.list(fresh.id)] == ["fresh"]
+        assert fresh.complete()
+        assert fresh.state.save("late") is Verdict.LOST
+
+    def test_a_state_is_json_of_at_most_64_kb(self, queue: Queue) -> None:
+        job = leased(queue)
+        assert job.state.save("x" * (MOST_BYTES - 2))
+        with pytest.raises(ArgumentError, match="the state is longer than 65,536 bytes"):
+            job.state.save("x" * (MOST_BYTES - 1))
+        with pytest.raises(ArgumentError, match="the state cannot be stored"):
+            job.state.save(object())
+
+
+class TestSleeps:
+    """``job.sleep``."""
+
+    def test_a_job_sleeps_until_the_time_is_over(self, queue: Queue, clock: SettableClock) -> None:
+        runs: list[int] = []
+
+        def handler(job: LeasedJob) -> None:
+            runs.append(job.attempts)
+            job.sleep(60)
+            job.sleep(30, name="again")
+
+        job_id = queue.enqueue("order")
+        assert run(queue, handler) == "suspended"
+        assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.SCHEDULED, 0)
+        (step,) = queue.db.steps.list(job_id)
+        assert (step.what, step.done, step.ends_at) == ("sleep", False, queue.get(job_id).available_at)
+        clock.advance(59)
+        assert run(queue, handler) is None
+        clock.advance(1)
+        assert run(queue, handler) == "suspended"
+        clock.advance(30)
+        assert run(queue, handler) == "completed"
+        assert runs == [1, 1, 1]
+
+    def test_a_job_that_runs_early_sleeps_on_until_the_same_time(self, queue: Queue, clock: SettableClock) -> None:
+        job_id = queue.enqueue("order")
+        assert run(queue, lambda job: job.sleep(60)) == "suspended"
+        ends = queue.get(job_id).available_at
+        clock.advance(20)
+        assert queue.reschedule(job_id, delay=0)
+        assert run(queue, lambda job: job.sleep(60)) == "suspended"
+        assert queue.get(job_id).available_at == ends
+
+    def test_a_second_sleep_needs_a_name(self, queue: Queue, clock: SettableClock) -> None:
+        queue.enqueue("order")
+
+        def handler(job: LeasedJob) -> None:
+            job.sleep(1)
+            job.sleep(1)
+
+        assert run(queue, handler) == "suspended"
+        clock.advance(1)
+        error = run(queue, handler)
+        assert isinstance(error, ArgumentError)
+        assert "job.sleep(60, name=…)" in str(error)
+
+    def test_a_handler_that_catches_exceptions_does_not_stop_it(self, queue: Queue) -> None:
+        def handler(job: LeasedJob) -> None:
+            try:
+                job.sleep(60)
+            except Exception:  # noqa: BLE001 - what a careless handler does
+                pytest.fail("caught")
+
+        queue.enqueue("order")
+        assert run(queue, handler) == "suspended"
+
+    def test_a_stale_worker_does_not_put_the_job_to_sleep(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
+        stale, fresh = taken_over(queue, rival_queue, clock)
+        with pytest.raises(LeaseLostError):
+            stale.sleep(60)
+        assert queue.db.steps.list(fresh.id) == []
+        assert fresh.complete()
+
+    def test_the_next_job_of_a_group_waits_for_one_that_sleeps(self, queue: Queue, clock: SettableClock) -> None:
+        ran: list[int] = []
+        first, second = (queue.enqueue("order", group="g") for _ in range(2))
+
+        def handler(job: LeasedJob) -> None:
+            job.sleep(60)
+            ran.append(job.id)
+
+        assert run(queue, handler) == "suspended"
+        assert run(queue, handler) is None
+        clock.advance(60)
+        assert run(queue, handler) == "completed"
+        assert run(queue, lambda job: ran.append(job.id)) == "completed"
+        assert ran == [first, second]
+
+
+class TestStepLoops:
+    """``job.loop``."""
+
+    def test_a_loop_goes_on_from_its_cursor(self, queue: Queue) -> None:
+        done: list[int] = []
+        cursors: list[int | None] = []
+
+        def rename(loop: Loop, upto: int) -> str:
+            cursors.append(loop.cursor)
+            for number in range((loop.cursor or 0) + 1, upto + 1):
+                if number == 4 and len(cursors) == 1:
+                    raise RuntimeError("at the fourth")
+                done.append(number)
+                loop.advance(number)
+            return "all"
+
+        job_id = queue.enqueue("order")
+        assert isinstance(run(queue, lambda job: job.loop("rename", rename, 6)), RuntimeError)
+        (step,) = queue.db.steps.list(job_id)
+        assert (step.name, step.done, step.value) == ("rename", False, 3)
+        results: list[object] = []
+        assert run(queue, lambda job: results.append(job.loop("rename", rename, 6))) == "completed"
+        assert (done, cursors, results) == ([1, 2, 3, 4, 5, 6], [None, 3], ["all"])
+
+    def test_a_loop_that_is_done_is_not_entered_again(self, queue: Queue) -> None:
+        entered: list[Loop] = []
+        queue.enqueue("order")
+
+        def handler(job: LeasedJob) -> None:
+            job.loop("rename", entered.append)
+            if job.attempts == 1:
+                raise RuntimeError("after the loop")
+
+        assert isinstance(run(queue, handler), RuntimeError)
+        assert run(queue, handler) == "completed"
+        assert len(entered) == 1
+
+    def test_a_cursor_may_be_a_list(self, queue: Queue) -> None:
+        seen: list[object] = []
+
+        def rows_of_pages(loop: Loop) -> None:
+            page, row = loop.cursor or (0, 0)
+            seen.append((page, row))
+            loop.advance([page, row + 1])
+
+        def half(loop: Loop) -> float:
+            rows_of_pages(loop)
+            return 1 / 0
+
+        def handler(job: LeasedJob) -> None:
+            job.loop("pages", rows_of_pages)
+            raise RuntimeError("again")
+
+        queue.enqueue("order")
+        for _ in range(2):
+            run(queue, handler)
+        assert seen == [(0, 0)]  # it was done
+        job = leased(queue, priority=-1)
+        with pytest.raises(ZeroDivisionError):
+            job.loop("pages", half)
+        assert job.release()
+        (again,) = queue.claim()
+        again.loop("pages", rows_of_pages)
+        assert seen == [(0, 0), (0, 0), (0, 1)]
+
+    def test_a_worker_that_stops_interrupts_a_loop_and_the_attempt_does_not_count(self, queue: Queue) -> None:
+        stopping = threading.Event()
+        done: list[int] = []
+
+        def count_up(loop: Loop) -> None:
+            for number in range((loop.cursor or 0) + 1, 6):
+                done.append(number)
+                if number == 2:
+                    stopping.set()
+                loop.advance(number)
+
+        job_id = queue.enqueue("order")
+        with claimed_by(SimpleNamespace(stopping=stopping)):
+            assert run(queue, lambda job: job.loop("count", count_up)) == "suspended"
+        assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.AVAILABLE, 0)
+        assert run(queue, lambda job: job.loop("count", count_up)) == "completed"
+        assert done == [1, 2, 3, 4, 5]
+
+    def test_a_worker_that_stops_begins_no_further_step(self, queue: Queue) -> None:
+        stopping = threading.Event()
+        ran: list[str] = []
+
+        def handler(job: LeasedJob) -> None:
+            job.step("one", noted, ran, "one")
+            stopping.set()
+            job.step("two", noted, ran, "two")
+
+        queue.enqueue("order")
+        with claimed_by(SimpleNamespace(stopping=stopping)):
+            assert run(queue, handler) == "suspended"
+        assert run(queue, handler) == "completed"
+        assert ran == ["one", "two"]
+
+    def test_a_cursor_and_the_rows_up_to_it_commit_together(self, queue: Queue, notes: Notes) -> None:
+        def copy(loop: Loop) -> None:
+            for number in range(loop.cursor or 0, 4):
+                with queue.transaction() as connection:
+                    notes.write(connection, f"row {number}")
+                    loop.advance(number + 1, using=connection)
+                    if number == 2 and not notes.read()[2:]:
+                        attempts.append(number)
+                        if len(attempts) == 1:
+                            raise RuntimeError("before the commit")
+
+        attempts: list[int] = []
+        queue.enqueue("order")
+        assert isinstance(run(queue, lambda job: job.loop("copy", copy)), RuntimeError)
+        assert run(queue, lambda job: job.loop("copy", copy)) == "completed"
+        assert notes.read() == [f"row {number}" for number in range(4)]
+
+
+class TestSignals:
+    """``job.wait_for``, ``job.callback`` and ``db.steps.send``."""
+
+    def wait(self, *got: Any, timeout: float | None = None) -> Handler:
+        (results,) = got or ([],)
+        return lambda job: results.append(job.wait_for("approved", timeout=timeout))
+
+    def test_a_job_that_waits_runs_when_the_signal_is_sent(self, queue: Queue, rival: QueueDB) -> None:
+        got: list[object] = []
+        job_id = queue.enqueue("order")
+        assert run(queue, self.wait(got)) == "suspended"
+        assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.SCHEDULED, 0)
+        assert [(one.what, one.name, one.done) for one in queue.db.steps.list(job_id)] == [("signal", "approved", False)]
+        assert run(queue, self.wait(got)) is None
+        assert rival.steps.send(job_id, "approved", {"by": "ann"}) is True
+        assert run(queue, self.wait(got)) == "completed"
+        assert got == [{"by": "ann"}]
+
+    def test_a_signal_that_is_sent_before_the_wait_is_kept(self, queue: Queue) -> None:
+        got: list[object] = []
+        job_id = queue.enqueue("order")
+        assert queue.db.steps.send(job_id, "approved", 1)
+        assert queue.db.steps.send(job_id, "approved", 2) is False, "the first one counts"
+        assert run(queue, self.wait(got)) == "completed"
+        assert got == [1]
+
+    def test_a_signal_that_is_sent_while_the_handler_runs_is_found(self, queue: Queue) -> None:
+        job = leased(queue)
+        job.step("ask", lambda: queue.db.steps.send(job.id, "approved", "quick"))
+        assert job.wait_for("approved") == "quick"
+        with pytest.raises(ArgumentError, match="the wait for 'approved': a signal is sent once"):
+            job.wait_for("approved")
+
+    def test_a_signal_is_found_again_in_each_run(self, queue: Queue) -> None:
+        got: list[object] = []
+
+        def handler(job: LeasedJob) -> None:
+            got.append(job.wait_for("approved"))
+            if len(got) == 1:
+                raise RuntimeError("after the signal")
+
+        job_id = queue.enqueue("order")
+        queue.db.steps.send(job_id, "approved", "yes")
+        assert isinstance(run(queue, handler), RuntimeError)
+        assert run(queue, handler) == "completed"
+        assert got == ["yes", "yes"]
+
+    def test_a_wait_ends_at_its_timeout_and_refuses_what_comes_later(self, queue: Queue, clock: SettableClock) -> None:
+        got: list[object] = []
+
+        def handler(job: LeasedJob) -> None:
+            try:
+                got.append(job.wait_for("approved", timeout=60))
+            except TimeoutError as error:
+                got.append(str(error))
+                if len(got) == 1:
+                    raise
+
+        job_id = queue.enqueue("order")
+        assert run(queue, handler) == "suspended"
+        clock.advance(60)
+        assert isinstance(run(queue, handler), TimeoutError)
+        assert queue.db.steps.send(job_id, "approved") is False
+        assert run(queue, handler) == "completed"
+        assert got == [f"the signal 'approved' was not sent to job {job_id} in time"] * 2
+
+    def test_a_signal_that_comes_after_the_timeout_and_before_the_run_is_taken(self, queue: Queue, clock: SettableClock) -> None:
+        got: list[object] = []
+        job_id = queue.enqueue("order")
+        assert run(queue, self.wait(got, timeout=60)) == "suspended"
+        clock.advance(61)
+        assert queue.db.steps.send(job_id, "approved", "just")
+        assert run(queue, self.wait(got, timeout=60)) == "completed"
+        assert got == ["just"]
+
+    def test_a_signal_to_a_job_that_has_left_is_an_error(self, queue: Queue) -> None:
+        job = leased(queue)
+        assert job.complete()
+        with pytest.raises(JobNotFoundError):
+            queue.db.steps.send(job.id, "approved")
+        with pytest.raises(ArgumentError, match="the payload cannot be stored"):
+            queue.db.steps.send(job.id, "approved", {1})
+
+    def test_a_dead_job_keeps_a_signal_until_it_is_redriven(self, queue: Queue) -> None:
+        got: list[object] = []
+        job = leased(queue)
+        assert job.bury("no use")
+        assert queue.db.steps.send(job.id, "approved", 1)
+        queue.db.dead.redrive(job.id)
+        assert run(queue, self.wait(got)) == "completed"
+        assert got == [1]
+
+    def test_a_signal_is_sent_with_the_callers_transaction(self, queue: Queue) -> None:
+        job_id = queue.enqueue("order")
+        assert run(queue, self.wait()) == "suspended"
+        with suppress(RuntimeError), queue.transaction() as connection:
+            assert queue.db.steps.send(job_id, "approved", using=connection)
+            raise RuntimeError("rolled back")
+        assert run(queue, self.wait()) is None
+        with queue.transaction() as connection:
+            assert queue.db.steps.send(job_id, "approved", using=connection)
+        assert run(queue, self.wait()) == "completed"
+
+    def test_a_callback_sends_its_signal_once(self, queue: Queue) -> None:
+        got: list[object] = []
+        job = leased(queue)
+        mails: list[str] = []
+        job.step("ask", lambda: noted(mails, job.callback("approved")))
+        (token,) = mails
+        other = job.callback("other")
+        with pytest.raises(Suspended):
+            job.wait_for("approved")
+        assert token not in repr(queue.db.steps.list(job.id))
+        for wrong in ("", "qdbc_", f"qdbc_{job.id}_x", token[:-1], token.upper(), "qdbc_99999999999999999999_x", "é"):
+            assert queue.db.steps.call_back(wrong) is None
+        assert queue.db.steps.call_back(token, {"ok": True}) == job.id
+        assert queue.db.steps.call_back(token, {"ok": False}) is None
+        assert run(queue, self.wait(got)) == "completed"
+        assert got == [{"ok": True}]
+        assert queue.db.steps.call_back(other) is None, "the job has left"
