@@ -33,6 +33,7 @@ from queue_db.store import LowWaterMarks, Store, Transaction
 from queue_db.store.schema.tables import HEAD, Tables
 from queue_db.store.wakeups import Ends, Notifications
 from queue_db.strategies import Strategy, warn_of_other_nodes
+from queue_db.verbs.policies import Policies
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -127,8 +128,12 @@ class Core:
         # Check the tables here, so that the first verb does not have to. If the user has no right to read the version, or a node
         # without its cluster refuses all queries, the first verb raises the error.
         self._schema_fits = False
+        #: How the claims of some queues choose. They are read here too, so that the first claim does not have to.
+        self.policies = Policies()
         with suppress(StorageError):
             self._schema_fits = schema_version.found(database, tables).revision == HEAD
+            if self._schema_fits:
+                self.policies.read(self)
 
     @cached_property
     def inspection(self) -> Inspection:

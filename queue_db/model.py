@@ -211,6 +211,7 @@ class ClaimRequest:
     if_idle: tuple[tuple[str, tuple[Range, ...]], ...] = ()
     #: The number of jobs that the call wants in all its rounds; ``limit`` of them are still missing. None: the same as ``limit``.
     call_limit: int | None = None
+    first: bool = True  #: the first round of the call
 
 
 class NewJob(NamedTuple):
@@ -419,3 +420,4 @@ class Controls:
     rate: int | None = None  #: most jobs that begin …
     per: float | None = None  #: … within this number of seconds, over all workers
     per_group: int = 1  #: most jobs of one group in hand at the same time, over all workers
+    fair: bool = False  #: claims take turns among the groups, whose jobs do not wait for each other

@@ -1,0 +1,59 @@
+"""The SQL of fair queues: which queues are fair, and the weights and limits of their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from queue_db.fairness.policy import Fair, Rules, Turns
+from queue_db.fairness.tables import fairness_tables
+from queue_db.store import by_key, controls
+from queue_db.store.base import Transaction
+from queue_db.store.schema import EVERY_MEMBER
+
+#: What a rule is for: each group, one group, or all groups together whose names begin alike.
+EACH, GROUP, PREFIX = "each", "group", "prefix"
+
+
+def policies(tx: Transaction, queues: Sequence[str], before: Mapping[str, Any]) -> dict[str, Fair]:
+    """The policies of these queues. A queue that had one in this process goes on with its turns."""
+    table = fairness_tables(tx.tables).limits
+    rows = tx.connection.execute(select(table).where(table.c.queue.in_(list(queues)))).all()
+    found = {}
+    for queue in queues:
+        own = [row for row in rows if row.queue == queue]
+        weights = {row.name: row.weight for row in own if row.scope == GROUP and row.weight is not None}
+        known = before.get(queue)
+        found[queue] = Fair(Rules(weights), known.turns if isinstance(known, Fair) else Turns())
+    return found
+
+
+def set_fair(tx: Transaction, queue: str, *, fair: bool, weights: Mapping[str, int]) -> None:
+    """Make the queue fair or not, and set the weights of some groups.
+
+    :raises IntegrityError: another transaction has just inserted a row: try again.
+    """
+    controls.change(tx, queue, {"fair": int(fair), "per_group": EVERY_MEMBER if fair else None})
+    for group, weight in sorted(weights.items()):
+        change(tx, queue, GROUP, group, {"weight": None if weight == 1 else weight})
+
+
+def change(tx: Transaction, queue: str, scope: str, name: str, values: Mapping[str, int | None]) -> None:
+    """Set some columns of a rule; a rule without any value is deleted.
+
+    :raises IntegrityError: another transaction has just inserted the row: try again.
+    """
+    table = fairness_tables(tx.tables).limits
+    key = {"queue": queue, "scope": scope, "name": name}
+    row = by_key.lock(tx, table, key)
+    if row is None:
+        if any(value is not None for value in values.values()):
+            tx.connection.execute(insert(table).values(**key, **values))
+        return
+    after = {column: getattr(row, column) for column in ("weight", "concurrency", "rate", "per")} | dict(values)
+    if all(value is None for value in after.values()):
+        by_key.delete(tx, table, key)
+    else:
+        by_key.change(tx, table, key, values)
