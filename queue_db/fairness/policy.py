@@ -14,7 +14,7 @@ from typing import Any
 from queue_db.concurrency.forks import reset_after_fork
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import result_of
-from queue_db.fairness.dialects import FairDialect, Turn
+from queue_db.fairness.dialects import Ahead, FairDialect, Search, Turn
 from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Seen
 from queue_db.store import lease
 from queue_db.store.base import Transaction
@@ -45,7 +45,10 @@ class Turns:
     def __init__(self) -> None:
         #: Whether the last claim found fewer due jobs than it wanted. Then claims need not choose.
         self.quiet = False
+        #: Whether the last claim found a group for each job that it wanted, so that the next one does not look for a second.
+        self.many = False
         self.count: Callable[[], int] = itertools.count(1).__next__
+        self.ahead = Ahead()
         self._of: dict[int, Turn] = {}
         self.after_fork()
         reset_after_fork(self)
@@ -102,13 +105,15 @@ class Fair:
         asked = {priority: turns.of(priority) for priority in priorities}
         if not tx.dialect.served:
             tx.begin()
-        rows, tried = dialect_of(tx.dialect).claim(
-            tx, text, parameters, [asked[priority] for priority in priorities], self.rules.weights
-        )
+        weights = self.rules.weights
+        search = Search(text, parameters, [asked[priority] for priority in priorities], weights)
+        search.one_each = request.limit == 1 or turns.many
+        rows, tried = dialect_of(tx.dialect).claim(tx, search, turns.ahead)
         enough = len(rows) >= request.limit
         result = result_of(parameters, rows, tried, seen=Seen.ALL if enough or rows else Seen.NOTHING)
         result.window = 0
         if rows:
+            turns.many = enough and len({row.group_key for row in result.rows}) == len(rows) and not weights
             turns.taken([(row.priority, row.group_key or "") for row in result.rows], asked, self.rules.weights)
         if not enough:
             result.seen = Seen.SOME if rows else Seen.NOTHING
