@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 from queue_db.concurrency.forks import reset_after_fork
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import result_of
+from queue_db.fairness import permits
 from queue_db.fairness.dialects import Ahead, FairDialect, Search, Turn
-from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Seen
+from queue_db.fairness.dialects.base import Rows
+from queue_db.fairness.rules import Rules
+from queue_db.model import ClaimRequest, ClaimResult, Seen
 from queue_db.store import lease
 from queue_db.store.base import Transaction
 
@@ -31,14 +33,6 @@ def dialect_of(dialect: Dialect) -> FairDialect:
     return FairDialect.of(dialect)
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What people have set for the groups of one queue."""
-
-    #: Jobs in a turn of a group; one for a group that is missing.
-    weights: Mapping[str, int] = field(default_factory=dict)
-
-
 class Turns:
     """Where the turns of one queue go on, for each priority. Threads may share it."""
 
@@ -50,6 +44,7 @@ class Turns:
         self.count: Callable[[], int] = itertools.count(1).__next__
         self.ahead = Ahead()
         self._of: dict[int, Turn] = {}
+        self._refused: dict[str, float] = {}
         self.after_fork()
         reset_after_fork(self)
 
@@ -81,6 +76,16 @@ class Turns:
                 quota = each * weight if last != turn.group or turn.credit <= 0 else turn.credit + (each - 1) * weight
                 self._of[priority] = Turn(last, max(0, quota - counts[last]))
 
+    def refused_at(self, now: float) -> list[str]:
+        """The groups that were at their limits a moment ago."""
+        return [group for group, until in list(self._refused.items()) if until > now]
+
+    def refuse(self, until: Mapping[str, float]) -> None:
+        """Leave these groups out until these moments of the monotonic clock."""
+        now = time.monotonic()
+        with self._lock:
+            self._refused = {group: end for group, end in self._refused.items() if end > now} | dict(until)
+
     @staticmethod
     def _is_ahead(group: str, turn: Turn) -> bool:
         return group > turn.group or (group == turn.group and turn.credit > 0)
@@ -96,30 +101,48 @@ class Fair:
     def claim(self, tx: Transaction, request: ClaimRequest, strategy: _Strategy) -> ClaimResult:
         """Take the first due jobs of the groups whose turn it is. The next round of the call takes any others that are due."""
         turns = self.turns
-        if not request.first or turns.quiet or not request.ranges or turns.count() % BY_TIME_EVERY == 0:
+        by_time = not request.first or not request.ranges or turns.count() % BY_TIME_EVERY == 0
+        if self.rules.limited and request.ranges:
+            return self._limited(tx, request, by_time=by_time)
+        if by_time or turns.quiet:
             result = strategy(tx, request)
             turns.quiet = result.seen is Seen.ALL and len(result.rows) + result.missed < request.limit
             return result
-        text, parameters = lease.asked(tx, request, lease.HEAD)
-        priorities = [parameters[f"priority_{place}"] for place in range(text.shape.ranges)]
-        asked = {priority: turns.of(priority) for priority in priorities}
+        search, asked = self._search(tx, request)
+        search.one_each = request.limit == 1 or turns.many
         if not tx.dialect.served:
             tx.begin()
-        weights = self.rules.weights
-        search = Search(text, parameters, [asked[priority] for priority in priorities], weights)
-        search.one_each = request.limit == 1 or turns.many
-        rows, tried = dialect_of(tx.dialect).claim(tx, search, turns.ahead)
-        enough = len(rows) >= request.limit
-        result = result_of(parameters, rows, tried, seen=Seen.ALL if enough or rows else Seen.NOTHING)
-        result.window = 0
-        if rows:
-            turns.many = enough and len({row.group_key for row in result.rows}) == len(rows) and not weights
-            turns.taken([(row.priority, row.group_key or "") for row in result.rows], asked, self.rules.weights)
-        if not enough:
-            result.seen = Seen.SOME if rows else Seen.NOTHING
+        rows, tried = dialect_of(tx.dialect).claim(tx, search)
+        result = self._result(search, asked, rows, tried)
+        turns.many = len(rows) >= request.limit and len({row.group_key for row in result.rows}) == len(rows) and not search.weights
         return result
 
+    def _limited(self, tx: Transaction, request: ClaimRequest, *, by_time: bool) -> ClaimResult:
+        """Take what the limits allow."""
+        turns, now = self.turns, time.monotonic()
+        tx.begin()
+        search, asked = self._search(tx, request, more=permits.MORE)
+        search.refused = turns.refused_at(now)
+        taken = permits.claim(tx, dialect_of(tx.dialect), self.rules, search, request.limit, by_time=by_time)
+        turns.refuse({group: now + wait for group, wait in taken.refused.items()})
+        result = self._result(search, asked, taken.rows, taken.tried)
+        if by_time:
+            result.seen = Seen.ALL  # no more rounds: what is left may be at its limit
+        return result
 
-def group_of(row: ClaimedRow | Any) -> str:
-    """The group of a job; empty if it has none."""
-    return row.group_key or ""
+    def _search(self, tx: Transaction, request: ClaimRequest, more: int = 0) -> tuple[Search, dict[int, Turn]]:
+        text, parameters = lease.asked(tx, request, lease.HEAD)
+        priorities = [parameters[f"priority_{place}"] for place in range(text.shape.ranges)]
+        asked = {priority: self.turns.of(priority) for priority in priorities}
+        parameters["limit"] += more
+        return Search(text, parameters, [asked[priority] for priority in priorities], self.rules.weights, self.turns.ahead), asked
+
+    def _result(self, search: Search, asked: Mapping[int, Turn], rows: Rows, tried: int) -> ClaimResult:
+        """The result of a round by turns, which then go on after the jobs that it took."""
+        result = result_of(search.parameters, rows, tried)
+        result.window = 0
+        if len(rows) < search.limit:
+            result.seen = Seen.SOME if rows else Seen.NOTHING
+        if grouped := [(row.priority, row.group_key) for row in result.rows if row.group_key is not None]:
+            self.turns.taken(grouped, asked, search.weights)
+        return result

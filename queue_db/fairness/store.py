@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import Row, insert, select
 
-from queue_db.fairness.policy import Fair, Rules, Turns
+from queue_db.fairness.policy import Fair, Turns
+from queue_db.fairness.rules import EACH, GROUP, PREFIX, Limit, Rules
 from queue_db.fairness.tables import fairness_tables
 from queue_db.store import by_key, controls
 from queue_db.store.base import Transaction
 from queue_db.store.schema import EVERY_MEMBER
-
-#: What a rule is for: each group, one group, or all groups together whose names begin alike.
-EACH, GROUP, PREFIX = "each", "group", "prefix"
-
 
 def policies(tx: Transaction, queues: Sequence[str], before: Mapping[str, Any]) -> dict[str, Fair]:
     """The policies of these queues. A queue that had one in this process goes on with its turns."""
@@ -23,11 +20,17 @@ def policies(tx: Transaction, queues: Sequence[str], before: Mapping[str, Any]) 
     rows = tx.connection.execute(select(table).where(table.c.queue.in_(list(queues)))).all()
     found = {}
     for queue in queues:
-        own = [row for row in rows if row.queue == queue]
-        weights = {row.name: row.weight for row in own if row.scope == GROUP and row.weight is not None}
         known = before.get(queue)
-        found[queue] = Fair(Rules(weights), known.turns if isinstance(known, Fair) else Turns())
+        rules = rules_in([row for row in rows if row.queue == queue])
+        found[queue] = Fair(rules, known.turns if isinstance(known, Fair) else Turns())
     return found
+
+
+def rules_in(rows: Sequence[Row[Any]]) -> Rules:
+    """The rules in the rows of one queue."""
+    limits = {scope: {row.name: Limit(row.concurrency, row.rate, row.per) for row in rows if row.scope == scope} for scope in (EACH, GROUP, PREFIX)}
+    weights = {row.name: row.weight for row in rows if row.scope == GROUP and row.weight is not None}
+    return Rules(weights, limits[EACH].get("", Limit()), limits[GROUP], limits[PREFIX])
 
 
 def set_fair(tx: Transaction, queue: str, *, fair: bool, weights: Mapping[str, int]) -> None:

@@ -27,7 +27,7 @@ _GROUP = CANDIDATE.index("group_key")
 Rows = Sequence[Sequence[Any]]
 
 # The numbers of groups whose jobs one statement reads.
-_ARMS = (1, 2, 4, 8, 10, 16, 32, 64)
+ARMS = (1, 2, 4, 8, 10, 16, 32, 64)
 
 # The most jobs of a group that a claim reads beyond those of its turn, to choose among them while others claim too.
 _WIDEST = 16
@@ -43,6 +43,19 @@ class Turn(NamedTuple):
 
 
 @dataclass(slots=True)
+class Ahead:
+    """The first jobs of the next groups, which a process has read ahead for its next claims."""
+
+    rows: list[Sequence[Any]] = field(default_factory=list)
+    #: When they are too old, by the monotonic clock.
+    until: float = 0.0
+    #: Until when there are too few groups to read ahead.
+    short_until: float = 0.0
+    #: The groups of each priority, in order, if there are few.
+    known: dict[int, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Search:
     """What a claim looks for, by turns."""
 
@@ -52,6 +65,8 @@ class Search:
     turns: Sequence[Turn]
     #: The number of jobs in a turn of a group; one for a group that is missing.
     weights: Mapping[str, int]
+    #: What the process remembers of the groups of this queue.
+    ahead: Ahead
     #: Groups that are left out.
     refused: Sequence[str] = ()
     #: Take one job of each group, although there may be fewer groups than jobs wanted.
@@ -70,15 +85,6 @@ class Search:
         return values
 
 
-@dataclass(slots=True)
-class Ahead:
-    """The first jobs of the next groups, which a process has read ahead for its next claims."""
-
-    rows: list[Sequence[Any]] = field(default_factory=list)
-    #: When they are too old, by the monotonic clock.
-    until: float = 0.0
-
-
 def encoded(value: Any) -> str:
     """A list or a mapping as a parameter."""
     return json.dumps(value, ensure_ascii=False) if value else "{}" if isinstance(value, Mapping) else "[]"
@@ -92,7 +98,7 @@ class FairDialect(Companion):
 
     # --- what a policy calls ------------------------------------------------------------------------------------------
 
-    def claim(self, tx: Sender, search: Search, ahead: Ahead) -> tuple[Rows, int]:
+    def claim(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         """Claim jobs; return their rows, which begin with the columns of a claimed job, and the number of candidates."""
         found = self.candidates(tx, search)
         return self.take(tx, search, found), len(found)
@@ -135,9 +141,9 @@ class FairDialect(Companion):
     def _jobs(self, tx: Sender, search: Search, place: int, quotas: Mapping[str, int]) -> Iterator[Sequence[Any]]:
         """The first due jobs of the groups in ``quotas``, in this order."""
         groups = list(quotas)
-        for start in range(0, len(groups), _ARMS[-1]):
-            part = groups[start : start + _ARMS[-1]]
-            arms = next(size for size in _ARMS if size >= len(part))
+        for start in range(0, len(groups), ARMS[-1]):
+            part = groups[start : start + ARMS[-1]]
+            arms = next(size for size in ARMS if size >= len(part))
             values: dict[str, Any] = {**search.parameters}
             for arm in range(arms):
                 group = part[arm] if arm < len(part) else ""

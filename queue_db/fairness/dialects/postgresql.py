@@ -12,7 +12,7 @@ from queue_db.dialects import postgresql_sql
 from queue_db.dialects.claim_sql import COLUMNS, ClaimText, columns_of
 from queue_db.dialects.statements import kept
 from queue_db.dialects.transactions import Sender
-from queue_db.fairness.dialects.base import CANDIDATE, UNUSED, Ahead, FairDialect, Rows, Search
+from queue_db.fairness.dialects.base import CANDIDATE, UNUSED, FairDialect, Rows, Search
 
 
 class PostgreSQLFair(FairDialect):
@@ -20,7 +20,7 @@ class PostgreSQLFair(FairDialect):
 
     names: ClassVar[tuple[str, ...]] = ("postgresql",)
 
-    def claim(self, tx: Sender, search: Search, ahead: Ahead) -> tuple[Rows, int]:
+    def claim(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         statement = search.claim.made(self.claim_by_turns, weighted=bool(search.weights), one_each=search.one_each)
         rows = tx.fetch(statement, search.values())
         return rows, len(rows)

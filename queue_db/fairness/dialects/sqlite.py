@@ -12,7 +12,7 @@ from sqlalchemy import Executable
 from queue_db.dialects.claim_sql import COLUMNS, ClaimText
 from queue_db.dialects.statements import kept
 from queue_db.dialects.transactions import Sender
-from queue_db.fairness.dialects.base import UNUSED, Ahead, FairDialect, Rows, Search, encoded
+from queue_db.fairness.dialects.base import UNUSED, FairDialect, Rows, Search, encoded
 
 
 class SQLiteFair(FairDialect):
@@ -20,9 +20,9 @@ class SQLiteFair(FairDialect):
 
     names: ClassVar[tuple[str, ...]] = ("sqlite",)
 
-    def claim(self, tx: Sender, search: Search, ahead: Ahead) -> tuple[Rows, int]:
+    def claim(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         if not search.one_each:
-            return super().claim(tx, search, ahead)
+            return super().claim(tx, search)
         rows = tx.fetch(search.claim.made(self.claim_one_each), search.values())
         return rows, len(rows)
 
