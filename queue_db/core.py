@@ -33,7 +33,7 @@ from queue_db.store import LowWaterMarks, Store, Transaction
 from queue_db.store.schema.tables import HEAD, Tables
 from queue_db.store.wakeups import Ends, Notifications
 from queue_db.strategies import Strategy, warn_of_other_nodes
-from queue_db.verbs.policies import Policies
+from queue_db.strategies.policies import Policies
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from queue_db.model import Group, JobLinks, NewJob
     from queue_db.store.base import Store, Transaction
     from queue_db.store.on_leave import Leave
-    from queue_db.verbs.policies import Policy
+    from queue_db.strategies.policies import Policy
     from queue_db.worker.options import Options
     from queue_db.worker.run import Run
     from queue_db.worker.worker import Worker

@@ -65,14 +65,18 @@ def upgrade() -> None:
 
 def create_tables(jobs: str, schema: str | None) -> None:
     def table(name: str, *columns: sa.Column[object]) -> None:
-        key = [sa.Column(name, sa.String(length), primary_key=True) for name, length in (("queue", 100), ("scope", 10), ("name", 200))]
+        key = [
+            sa.Column(name, sa.String(length), primary_key=True) for name, length in (("queue", 100), ("scope", 10), ("name", 200))
+        ]
         op.create_table(f"{jobs}_{name}", *key, *columns, schema=schema, if_not_exists=True, **mysql)
 
     numbers = [sa.Column(name, sa.Integer) for name in ("weight", "concurrency", "rate")]
     table("group_limits", *numbers, sa.Column("per", sa.BigInteger))
     table("group_spent", sa.Column("spent_until", sa.BigInteger, nullable=False, server_default=sa.text("0")))
     job = sa.Column("job_id", sa.BigInteger, primary_key=True, autoincrement=False)
-    table("permits", job, sa.Column("claim_token", sa.String(36), nullable=False), sa.Column("until", sa.BigInteger, nullable=False))
+    table(
+        "permits", job, sa.Column("claim_token", sa.String(36), nullable=False), sa.Column("until", sa.BigInteger, nullable=False)
+    )
 
 
 def downgrade() -> None:

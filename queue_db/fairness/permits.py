@@ -6,7 +6,8 @@ nothing to do here. Claims that meet the same limit wait for each other's commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Table, and_, delete, exists, func, insert, select
@@ -44,7 +45,7 @@ def claim(tx: Transaction, fair: FairDialect, rules: Rules, search: Search, want
     :param search: it reads a few more candidates than wanted.
     :param by_time: try the jobs that have been due longest, also those without a group.
     """
-    found = fair.candidates_by_time(tx, search) if by_time else fair.candidates(tx, search)
+    found = fair.candidates_by_time(tx, search) if by_time else in_rounds(fair.candidates(tx, search), search.weights)
     if not found:
         return Taken((), 0, {})
     limits_of = {group: rules.of(group) for group in {row[3] for row in found if row[3]}}
@@ -65,6 +66,17 @@ def claim(tx: Transaction, fair: FairDialect, rules: Rules, search: Search, want
     rows = fair.take(tx, search, chosen)
     _note(tx, search, rows, {row[0]: row[3] for row in chosen}, limits_of, rooms)
     return Taken(rows, len(chosen), refused)
+
+
+def in_rounds(found: Sequence[Sequence[Any]], weights: Mapping[str, int]) -> list[Sequence[Any]]:
+    """The candidates of each priority in rounds, in each of which a group has as many jobs as its weight."""
+    numbers: Counter[tuple[int, str]] = Counter()
+    rounds = []
+    for row in found:
+        priority, group = row[2], row[3]
+        rounds.append((priority, numbers[priority, group] // weights.get(group, 1)))
+        numbers[priority, group] += 1
+    return [row for _, row in sorted(zip(rounds, found, strict=True), key=lambda one: one[0])]
 
 
 class _Room:
@@ -153,12 +165,14 @@ def _note(
                 own = {"queue": queue, "scope": key[0], "name": key[1], "job_id": row[0]}
                 held.append({**own, "claim_token": token, "until": rooms[key].now + search.parameters["lease"]})
     if held:
-        tx.connection.execute(delete(tables.permits).where(
-            tables.permits.c.queue == queue,
-            tables.permits.c.scope.in_((GROUP, PREFIX)),
-            tables.permits.c.name.in_(sorted({permit["name"] for permit in held})),
-            tables.permits.c.job_id.in_([permit["job_id"] for permit in held]),
-        ))
+        tx.connection.execute(
+            delete(tables.permits).where(
+                tables.permits.c.queue == queue,
+                tables.permits.c.scope.in_((GROUP, PREFIX)),
+                tables.permits.c.name.in_(sorted({permit["name"] for permit in held})),
+                tables.permits.c.job_id.in_([permit["job_id"] for permit in held]),
+            )
+        )
         tx.connection.execute(insert(tables.permits), held)
     for key, number in began.items():
         room = rooms[key]

@@ -12,7 +12,7 @@ from queue_db.slices import Slice, load
 from queue_db.store.base import Transaction
 
 if TYPE_CHECKING:
-    from queue_db.verbs.policies import Policy
+    from queue_db.strategies.policies import Policy
 
 
 def policies(tx: Transaction, before: Mapping[str, Policy]) -> dict[str, Policy]:

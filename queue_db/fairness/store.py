@@ -14,6 +14,7 @@ from queue_db.store import by_key, controls
 from queue_db.store.base import Transaction
 from queue_db.store.schema import EVERY_MEMBER
 
+
 def policies(tx: Transaction, queues: Sequence[str], before: Mapping[str, Any]) -> dict[str, Fair]:
     """The policies of these queues. A queue that had one in this process goes on with its turns."""
     table = fairness_tables(tx.tables).limits
@@ -28,7 +29,10 @@ def policies(tx: Transaction, queues: Sequence[str], before: Mapping[str, Any]) 
 
 def rules_in(rows: Sequence[Row[Any]]) -> Rules:
     """The rules in the rows of one queue."""
-    limits = {scope: {row.name: Limit(row.concurrency, row.rate, row.per) for row in rows if row.scope == scope} for scope in (EACH, GROUP, PREFIX)}
+    limits = {
+        scope: {row.name: Limit(row.concurrency, row.rate, row.per) for row in rows if row.scope == scope}
+        for scope in (EACH, GROUP, PREFIX)
+    }
     weights = {row.name: row.weight for row in rows if row.scope == GROUP and row.weight is not None}
     return Rules(weights, limits[EACH].get("", Limit()), limits[GROUP], limits[PREFIX])
 
@@ -60,3 +64,28 @@ def change(tx: Transaction, queue: str, scope: str, name: str, values: Mapping[s
         by_key.delete(tx, table, key)
     else:
         by_key.change(tx, table, key, values)
+
+
+def limit(tx: Transaction, queue: str, scope: str, name: str, values: dict[str, int | None]) -> str | None:
+    """Change the limits of a rule; return why not, or None.
+
+    :raises IntegrityError: another transaction has just inserted the row: try again.
+    """
+    queues, table = tx.tables.queues, fairness_tables(tx.tables).limits
+    row = by_key.lock(tx, queues, {"name": queue}, "fair")
+    if row is None or not row.fair:
+        return f"limits of groups need a fair queue: call queue({queue!r}).fair() first"
+    before = by_key.lock(tx, table, {"queue": queue, "scope": scope, "name": name}, "rate", "per")
+    rate = values.get("rate", None if before is None else before.rate)
+    if rate is None and values.get("per") is not None:
+        return "per is the time span of rate, and these groups have no rate: give rate too"
+    if rate is not None and "rate" in values and values.get("per") is None and (before is None or before.per is None):
+        values = {**values, "per": 1_000_000}
+    change(tx, queue, scope, name, values)
+    return None
+
+
+def limits(tx: Transaction, queue: str) -> Sequence[Row[Any]]:
+    """The rules of a queue."""
+    table = fairness_tables(tx.tables).limits
+    return tx.connection.execute(select(table).where(table.c.queue == queue).order_by(table.c.scope, table.c.name)).all()

@@ -15,9 +15,9 @@ from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimRequest, ClaimResult, Completion, Seen, Verdict, exhausted_in, links_of
 from queue_db.store.base import Transaction, follow
-from queue_db.verbs.policies import Policy
 from queue_db.verbs.claim_round import FAST, FULL, RESCAN, ClaimedBatch, Unanswered, Way, delete_claimed, give_back
 from queue_db.verbs.fenced_change import FencedChange, Outcome
+from queue_db.strategies.policies import Policy
 
 log = logging.getLogger("queue_db.verbs.claim")
 
@@ -261,10 +261,7 @@ class ClaimLoop:
                         tx.begin()  # the claim is one statement of several
                     if change is not None and not at_once:
                         completion.done = change.attempt(tx, completion.pairs)
-                    if policy is None:
-                        result = core.strategy.claim(tx, request)
-                    else:
-                        result = policy.claim(tx, request, core.strategy.claim)
+                    result = core.strategy.claim(tx, request) if policy is None else policy.claim(tx, request, core.strategy.claim)
                     if call.delete and not result.deleted:
                         delete_claimed(tx, self._queue, [row for row in result.rows if not row.exhausted])
             call.result = result

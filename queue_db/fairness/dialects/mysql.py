@@ -144,7 +144,12 @@ class MySQLFair(FairDialect):
     def window_of_groups(self, claim: ClaimText, *, place: int) -> Executable:
         """Read groups, whether they have due jobs, and how many entries of the index each has in the window."""
         groups = self._groups(claim, place, "jobs.group_key > :after AND jobs.group_key <= :to", True)
-        return kept(f"SELECT group_key, min(grouped_at) <= {claim.now} AS due, count(*) AS entries FROM {groups}", "group_key", "due", "entries")
+        return kept(
+            f"SELECT group_key, min(grouped_at) <= {claim.now} AS due, count(*) AS entries FROM {groups}",
+            "group_key",
+            "due",
+            "entries",
+        )
 
     def after_groups(self, claim: ClaimText, *, place: int, arms: int) -> Executable:
         """Read the first group in each span between two of the groups in the parameters ``key_…``, and whether it has due jobs."""
@@ -185,4 +190,3 @@ class MySQLFair(FairDialect):
     def take_these(self, claim: ClaimText, *, one: bool) -> Executable:
         """Claim the candidates that still have their version."""
         return kept(f"UPDATE {claim.by_id} SET {claim.set()} WHERE {matching(one=one)}", **LISTS)
-

@@ -1,8 +1,8 @@
 """Which queues have claims of another kind than the strategy's: a slice finds and makes them.
 
-A process reads these policies when it opens the database, and while it claims from a queue that has one, once a second. It also reads
-them after a claim that has won jobs with a group, and when a worker finds that a queue is fair now. A claim of a queue whose jobs
-have no groups does not ask.
+A process reads these policies when it opens the database, and while it claims from a queue that has one, once a second. It also
+reads them after a claim that has won jobs with a group, and when a worker finds that a queue is fair now. A claim of a queue whose
+jobs have no groups does not ask.
 """
 
 from __future__ import annotations
