@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Table, and_, delete, exists, func, insert, select
+from sqlalchemy import Table, and_, bindparam, delete, insert, select
 
 from queue_db.fairness.dialects import FairDialect, Search
 from queue_db.fairness.rules import GROUP, PREFIX, Limit, Rules
@@ -37,6 +37,8 @@ class Taken(NamedTuple):
     tried: int
     #: Groups that were at their limits → the seconds after which to look again.
     refused: dict[str, float]
+    #: Priority and group of the last candidate in the order of the turns.
+    last: tuple[int, str] | None = None
 
 
 def claim(tx: Transaction, fair: FairDialect, rules: Rules, search: Search, wanted: int, *, by_time: bool) -> Taken:
@@ -57,15 +59,16 @@ def claim(tx: Transaction, fair: FairDialect, rules: Rules, search: Search, want
         met = [rooms[key] for key, _ in limits_of.get(row[3], ())]
         if len(chosen) == wanted:
             break
-        if full := [room for room in met if room.left < 1]:
+        if full := [room for room in met if min(room.left, room.allowed) < 1]:
             refused[row[3]] = max(room.wait for room in full)
             continue
         for room in met:
             room.left -= 1
+            room.allowed -= 1
         chosen.append(row)
     rows = fair.take(tx, search, chosen)
     _note(tx, search, rows, {row[0]: row[3] for row in chosen}, limits_of, rooms)
-    return Taken(rows, len(chosen), refused)
+    return Taken(rows, len(chosen), refused, (found[-1][2], found[-1][3]))
 
 
 def in_rounds(found: Sequence[Sequence[Any]], weights: Mapping[str, int]) -> list[Sequence[Any]]:
@@ -82,23 +85,24 @@ def in_rounds(found: Sequence[Sequence[Any]], weights: Mapping[str, int]) -> lis
 class _Room:
     """How many more jobs a limit allows, and what its rate has used up."""
 
-    __slots__ = ("cost", "left", "limit", "now", "spent", "wait")
+    __slots__ = ("allowed", "cost", "left", "now", "over", "spent", "wait")
 
-    def __init__(self, limit: Limit, running: int, spent_until: int, now: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: Limit, spent_until: int, now: int) -> None:
         self.now = now
-        self.left = 2**31
+        self.left = 2**31 if limit.concurrency is None else limit.concurrency
+        #: The jobs whose permits are no longer valid.
+        self.over: list[int] = []
+        #: How many jobs the rate allows.
+        self.allowed = 2**31
         self.wait = REFUSED
         self.spent, self.cost = max(spent_until, now), 0.0
-        if limit.concurrency is not None:
-            self.left = limit.concurrency - running
         if limit.rate is not None:
             per = limit.per or 1_000_000
             self.cost = per / limit.rate
             allowed = int((now + per - self.spent) / self.cost + 1e-9)
             if allowed < 1:
                 self.wait = min(LONGEST_REFUSED, max(REFUSED, (self.spent + self.cost - per - now) / 1_000_000))
-            self.left = min(self.left, allowed)
+            self.allowed = allowed
 
 
 def _rooms(tx: Transaction, queue: str, keys: dict[Key, Limit]) -> dict[Key, _Room]:
@@ -107,28 +111,26 @@ def _rooms(tx: Transaction, queue: str, keys: dict[Key, Limit]) -> dict[Key, _Ro
         return {}
     spent, permits, jobs = fairness_tables(tx.tables).spent, fairness_tables(tx.tables).permits, tx.tables.jobs
     spent_until: dict[Key, int] = {}
-    running: dict[Key, int] = {}
     for scope in (GROUP, PREFIX):
         names = sorted(name for of, name in keys if of == scope)
         if not names:
             continue
         spent_until |= _locked(tx, spent, queue, scope, names)
     now = tx.read_clock()
+    rooms = {key: _Room(limit, spent_until[key], now) for key, limit in keys.items()}
+    # Read without locks: a DELETE with this condition would lock the jobs that it looks at, on MySQL.
     for scope in (GROUP, PREFIX):
         names = sorted(name for (of, name), limit in keys.items() if of == scope and limit.concurrency is not None)
-        if not names:
-            continue
         held = and_(jobs.c.id == permits.c.job_id, jobs.c.claim_token == permits.c.claim_token)
         under = and_(permits.c.queue == queue, permits.c.scope == scope, permits.c.name.in_(names))
-        tx.connection.execute(delete(permits).where(under, ~exists(select(jobs.c.id).where(held))))
-        counts = (
-            select(permits.c.name, func.count())
-            .select_from(permits.join(jobs, held))
-            .where(under, jobs.c.available_at > now)
-            .group_by(permits.c.name)
-        )
-        running |= {(scope, name): int(number) for name, number in tx.connection.execute(counts)}
-    return {key: _Room(limit, running.get(key, 0), spent_until[key], now) for key, limit in keys.items()}
+        rows = select(permits.c.name, permits.c.job_id, jobs.c.available_at).select_from(permits.outerjoin(jobs, held)).where(under)
+        for name, job_id, until in tx.connection.execute(rows) if names else ():
+            room = rooms[scope, name]
+            if until is not None and until > now:
+                room.left -= 1
+            else:
+                room.over.append(job_id)
+    return rooms
 
 
 def _locked(tx: Transaction, spent: Table, queue: str, scope: str, names: Sequence[str]) -> dict[Key, int]:
@@ -164,16 +166,14 @@ def _note(
             if limit.concurrency is not None:
                 own = {"queue": queue, "scope": key[0], "name": key[1], "job_id": row[0]}
                 held.append({**own, "claim_token": token, "until": rooms[key].now + search.parameters["lease"]})
+    table = tables.permits
+    # One by one by their keys, so that no statement locks permits of other limits.
+    gone = [{"of_scope": scope, "of_name": name, "of_id": job} for (scope, name), room in sorted(rooms.items()) for job in room.over]
+    if gone:
+        of = (table.c.scope == bindparam("of_scope"), table.c.name == bindparam("of_name"), table.c.job_id == bindparam("of_id"))
+        tx.connection.execute(delete(table).where(table.c.queue == queue, *of), gone)
     if held:
-        tx.connection.execute(
-            delete(tables.permits).where(
-                tables.permits.c.queue == queue,
-                tables.permits.c.scope.in_((GROUP, PREFIX)),
-                tables.permits.c.name.in_(sorted({permit["name"] for permit in held})),
-                tables.permits.c.job_id.in_([permit["job_id"] for permit in held]),
-            )
-        )
-        tx.connection.execute(insert(tables.permits), held)
+        tx.connection.execute(insert(table), held)
     for key, number in began.items():
         room = rooms[key]
         if number and room.cost:

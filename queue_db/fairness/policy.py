@@ -41,6 +41,8 @@ class Turns:
         self.quiet = False
         #: Whether the last claim found a group for each job that it wanted, so that the next one does not look for a second.
         self.many = False
+        #: Whether the last claim met groups at their limits, so that the next one reads more candidates than it wants.
+        self.full = False
         self.count: Callable[[], int] = itertools.count(1).__next__
         self.ahead = Ahead()
         self._of: dict[int, Turn] = {}
@@ -75,6 +77,11 @@ class Turns:
                 each = max(-(-number // weights.get(group, 1)) for group, number in counts.items())
                 quota = each * weight if last != turn.group or turn.credit <= 0 else turn.credit + (each - 1) * weight
                 self._of[priority] = Turn(last, max(0, quota - counts[last]))
+
+    def passed(self, priority: int, group: str) -> None:
+        """Go on after a group, although no job was taken."""
+        with self._lock:
+            self._of[priority] = Turn(group, 0)
 
     def refused_at(self, now: float) -> list[str]:
         """The groups that were at their limits a moment ago."""
@@ -121,11 +128,14 @@ class Fair:
         """Take what the limits allow."""
         turns, now = self.turns, time.monotonic()
         tx.begin()
-        search, asked = self._search(tx, request, more=permits.MORE)
+        search, asked = self._search(tx, request, more=permits.MORE if by_time or turns.full else 0)
         search.refused = turns.refused_at(now)
         taken = permits.claim(tx, dialect_of(tx.dialect), self.rules, search, request.limit, by_time=by_time)
+        turns.full = bool(taken.refused)
         turns.refuse({group: now + wait for group, wait in taken.refused.items()})
         result = self._result(search, asked, taken.rows, taken.tried)
+        if not (taken.rows or by_time) and taken.last is not None:
+            turns.passed(*taken.last)
         if by_time:
             result.seen = Seen.ALL  # no more rounds: what is left may be at its limit
         return result
