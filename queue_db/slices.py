@@ -173,8 +173,8 @@ class Slice:
     knows: Callable[[Transaction, str], bool] | None = None
     #: Functions to call when jobs with a group or a batch enter or leave their queue. Only one slice has them.
     dependents: Dependents | None = None
-    #: Reads which queues have claims of another kind than the strategy's, and how these choose: by queue. It gets the policies that it
-    #: returned before in this process. Only one slice has them.
+    #: Reads which queues have claims of another kind than the strategy's, and how these choose: by queue. It gets the policies that
+    #: it returned before in this process. Only one slice has them.
     policies: Callable[[Transaction, Mapping[str, Policy]], dict[str, Policy]] | None = None
     #: Deletes up to ``limit`` expired rows of the slice. ``QueueDB.prune`` calls it until no such row is left.
     prune: Callable[..., int] | None = None

@@ -14,7 +14,20 @@ PACKAGE = Path(__file__).parents[1] / "queue_db"
 
 #: What is no part of the kernel.
 BESIDE = {
-    *("administration", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service", "monitoring", "tokens"),
+    *(
+        "administration",
+        "groups",
+        "fairness",
+        "limits",
+        "schedules",
+        "dead",
+        "feeds",
+        "routes",
+        "spark",
+        "service",
+        "monitoring",
+        "tokens",
+    ),
     *("compare", "operations", "processes"),
     *("testing", "cli", "instrumentation", "aio"),
 }

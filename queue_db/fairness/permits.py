@@ -1,7 +1,8 @@
-"""Claims under limits of groups: the claim locks a row for each limit that it meets, counts what runs under it, and takes the rest.
+"""Claims under limits of groups.
 
-A job runs under a limit while its row has the token of its claim and an unfinished lease, so the end of a job, however it comes, has
-nothing to do here. Claims that meet the same limit wait for each other's commits.
+The claim locks a row for each limit that it meets, counts what runs under it, and takes the rest. A job runs under a limit while
+its row has the token of its claim and an unfinished lease. So the end of a job, however it comes, has nothing to do here. Claims that
+meet the same limit wait for each other's commits.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ def _note(
                 held.append({**own, "claim_token": token, "until": rooms[key].now + search.parameters["lease"]})
     table = tables.permits
     # One by one by their keys, so that no statement locks permits of other limits.
-    gone = [{"of_scope": scope, "of_name": name, "of_id": job} for (scope, name), room in sorted(rooms.items()) for job in room.over]
+    gone = [
+        {"of_scope": scope, "of_name": name, "of_id": job} for (scope, name), room in sorted(rooms.items()) for job in room.over
+    ]
     if gone:
         of = (table.c.scope == bindparam("of_scope"), table.c.name == bindparam("of_name"), table.c.job_id == bindparam("of_id"))
         tx.connection.execute(delete(table).where(table.c.queue == queue, *of), gone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from queue_db import arguments
 from queue_db.core import Core
@@ -11,7 +10,7 @@ from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError
 from queue_db.fairness import store
 from queue_db.fairness.rules import EACH, GROUP, PREFIX
-from queue_db.model import Unchanged
+from queue_db.model import GroupLimit, Unchanged
 from queue_db.store.schema import KEY_LENGTH
 
 #: The transactions that change what is fair, and the limits of groups.
@@ -19,18 +18,6 @@ FAIR, LIMIT = Run("fairness.set_fair", upserts=True), Run("fairness.change", ups
 
 #: The highest weight of a group: the most jobs of one turn.
 MOST_WEIGHT = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLimit:
-    """The weight and the limits of groups of a queue."""
-
-    group: str | None  #: of this group …
-    prefix: str | None  #: … or of all groups together whose names begin so; None and None: of each group
-    weight: int  #: jobs in one turn of the group
-    concurrency: int | None  #: most jobs that run at once
-    rate: int | None  #: most jobs that begin …
-    per: float | None  #: … within this number of seconds
 
 
 def set_fair(core: Core, queue: str, fair: bool, weights: Mapping[str, int] | None) -> None:

@@ -15,9 +15,9 @@ from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimRequest, ClaimResult, Completion, Seen, Verdict, exhausted_in, links_of
 from queue_db.store.base import Transaction, follow
+from queue_db.strategies.policies import Policy
 from queue_db.verbs.claim_round import FAST, FULL, RESCAN, ClaimedBatch, Unanswered, Way, delete_claimed, give_back
 from queue_db.verbs.fenced_change import FencedChange, Outcome
-from queue_db.strategies.policies import Policy
 
 log = logging.getLogger("queue_db.verbs.claim")
 

@@ -217,7 +217,7 @@ def test_without_the_lock_two_claims_exceed_the_limit(open_db: OpenDB, name: str
     add(queues[0], "g", 30)
     queues[0].claim(1)[0].complete()  # the row of the limit is there
     both, calls = threading.Barrier(2, timeout=20), iter(range(100))
-    rooms = permits._rooms  # noqa: SLF001
+    rooms = permits._rooms
 
     def counted(*of: Any) -> Any:
         found = rooms(*of)

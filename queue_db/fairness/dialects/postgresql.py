@@ -85,10 +85,10 @@ class PostgreSQLFair(FairDialect):
                 self.more(claim, place),
             ]
         arms = " UNION ALL ".join(
-            f"SELECT id, {place} AS arm, place, nth FROM turn_{place} UNION ALL SELECT id, {place} AS arm, place, nth FROM more_{place}"
+            f"SELECT id, {place} AS arm, place, nth FROM turn_{place}"
+            f" UNION ALL SELECT id, {place} AS arm, place, nth FROM more_{place}"
             for place in ranges
         )
-        # In a query of its own: SQLite would sort the parts by themselves and merge them, ten times as slow.
         parts.append(f"drawn AS MATERIALIZED ({arms})")
         order = "SELECT id, arm, place, nth FROM drawn ORDER BY arm, place, nth LIMIT :limit"
         return f"WITH RECURSIVE {', '.join(parts)}, candidate AS ({order})"
@@ -107,7 +107,7 @@ class PostgreSQLFair(FairDialect):
             f" AND next.group_key ~>~ {group} ORDER BY next.group_key USING ~<~ LIMIT 1)"
         )
 
-    def extra(self, place: int, group: str, step: str, weight: str) -> str:
+    def credit_of(self, place: int, group: str, step: str, weight: str) -> str:
         """By how much the first turn is longer or shorter than others, since a part of it is over."""
         credit = f":start_credit_{place}"
         return f"CASE WHEN {group} = :cursor_{place} AND {step} = 1 AND {credit} > 0 THEN {credit} - {weight} ELSE 0 END"
@@ -122,11 +122,12 @@ class PostgreSQLFair(FairDialect):
         used = f":floor_{place} < {UNUSED}"
         first = f"CASE WHEN {credit} > 0 THEN {cursor} ELSE {self._next(claim, place, cursor)} END"
         beginning = self._next(claim, place, "''")
+        more, beyond = self._next(claim, place, f"{ahead}.k"), self._next(claim, place, f"{behind}.k")
+        forward = f"SELECT {more}, step + 1 FROM {ahead} WHERE k IS NOT NULL"
+        anew = f"SELECT {beyond}, step + 1 FROM {behind} WHERE k ~<~ {cursor}"
         return [
-            f"{ahead} (k, step) AS (SELECT CASE WHEN {used} THEN {first} END, 1 UNION ALL"
-            f" SELECT {self._next(claim, place, f'{ahead}.k')}, step + 1 FROM {ahead} WHERE k IS NOT NULL)",
-            f"{behind} (k, step) AS (SELECT CASE WHEN {used} THEN {beginning} END, {UNUSED // 2} UNION ALL"
-            f" SELECT {self._next(claim, place, f'{behind}.k')}, step + 1 FROM {behind} WHERE k ~<~ {cursor})",
+            f"{ahead} (k, step) AS (SELECT CASE WHEN {used} THEN {first} END, 1 UNION ALL {forward})",
+            f"{behind} (k, step) AS (SELECT CASE WHEN {used} THEN {beginning} END, {UNUSED // 2} UNION ALL {anew})",
         ]
 
     def visits(self, place: int, *, refuses: bool = False) -> str:
@@ -153,13 +154,14 @@ class PostgreSQLFair(FairDialect):
         return (
             f"turn_{place} (id, k, place, nth, available_at, weight, extra) AS MATERIALIZED"
             f" (SELECT first.id, visit.k, visit.step, CAST(1 AS BIGINT), first.available_at, {weight},"
-            f" {self.extra(place, 'visit.k', 'visit.step', weight)} FROM {self.visits(place, refuses=refuses)}"
+            f" {self.credit_of(place, 'visit.k', 'visit.step', weight)} FROM {self.visits(place, refuses=refuses)}"
             f" CROSS JOIN {self.head(claim, place, 'head.id, head.available_at')} LIMIT :limit)"
         )
 
     def more(self, claim: ClaimText, place: int) -> str:
         further = (
-            f"SELECT further.id, further.available_at FROM {claim.table} AS further WHERE {self.due(claim, 'further', place, 'turn.k')}"
+            f"SELECT further.id, further.available_at FROM {claim.table} AS further"
+            f" WHERE {self.due(claim, 'further', place, 'turn.k')}"
             " AND (further.available_at, further.id) > (turn.available_at, turn.id) ORDER BY further.available_at, further.id"
             f" LIMIT greatest((SELECT each FROM round_{place}) * turn.weight + turn.extra - 1, 0) FOR UPDATE SKIP LOCKED"
         )
