@@ -14,21 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "queue_db"
 
 #: What is no part of the kernel.
 BESIDE = {
-    *(
-        "administration",
-        "groups",
-        "fairness",
-        "limits",
-        "schedules",
-        "dead",
-        "feeds",
-        "routes",
-        "spark",
-        "service",
-        "monitoring",
-        "tokens",
-    ),
-    *("compare", "operations", "processes"),
+    *("administration", "fairness", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service", "monitoring"),
+    *("compare", "operations", "processes", "tokens"),
     *("testing", "cli", "instrumentation", "aio"),
 }
 

@@ -1,8 +1,8 @@
 """Claims under limits of groups.
 
 The claim locks a row for each limit that it meets, counts what runs under it, and takes the rest. A job runs under a limit while
-its row has the token of its claim and an unfinished lease. So the end of a job, however it comes, has nothing to do here. Claims that
-meet the same limit wait for each other's commits.
+its row has the token of its claim and an unfinished lease. So the end of a job, however it comes, has nothing to do here. Claims
+that meet the same limit wait for each other's commits.
 """
 
 from __future__ import annotations
