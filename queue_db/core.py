@@ -33,6 +33,7 @@ from queue_db.store import LowWaterMarks, Store, Transaction
 from queue_db.store.schema.tables import HEAD, Tables
 from queue_db.store.wakeups import Ends, Notifications
 from queue_db.strategies import Strategy, warn_of_other_nodes
+from queue_db.strategies.policies import Policies
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -124,11 +125,19 @@ class Core:
             _named_by_process.add(self)
         # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
-        # Check the tables here, so that the first verb does not have to. If the user has no right to read the version, or a node
-        # without its cluster refuses all queries, the first verb raises the error.
         self._schema_fits = False
+        #: How the claims of some queues choose.
+        self.policies = Policies()
+        self._first_look()
+
+    def _first_look(self) -> None:
+        """Check the tables and read the policies, so that the first verb does not have to."""
+        # If the user has no right to read the version, or a node without its cluster refuses all queries, the first verb raises the
+        # error.
         with suppress(StorageError):
-            self._schema_fits = schema_version.found(database, tables).revision == HEAD
+            self._schema_fits = schema_version.found(self.database, self.store.tables).revision == HEAD
+            if self._schema_fits:
+                self.policies.read(self)
 
     @cached_property
     def inspection(self) -> Inspection:

@@ -211,6 +211,7 @@ class ClaimRequest:
     if_idle: tuple[tuple[str, tuple[Range, ...]], ...] = ()
     #: The number of jobs that the call wants in all its rounds; ``limit`` of them are still missing. None: the same as ``limit``.
     call_limit: int | None = None
+    first: bool = True  #: the first round of the call
 
 
 class NewJob(NamedTuple):
@@ -432,3 +433,16 @@ class Controls:
     rate: int | None = None  #: most jobs that begin …
     per: float | None = None  #: … within this number of seconds, over all workers
     per_group: int = 1  #: most jobs of one group in hand at the same time, over all workers
+    fair: bool = False  #: claims take turns among the groups, whose jobs do not wait for each other
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimit:
+    """The weight and the limits of groups of a queue."""
+
+    group: str | None  #: of this group …
+    prefix: str | None  #: … or of all groups together whose names begin so; None and None: of each group
+    weight: int  #: jobs in one turn of the group
+    concurrency: int | None  #: most jobs that run at once
+    rate: int | None  #: most jobs that begin …
+    per: float | None  #: … within this number of seconds

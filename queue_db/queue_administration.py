@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from queue_db.core import Core
+from queue_db.group_administration import GroupAdministration
 from queue_db.model import UNCHANGED, Controls, Job, PresentState, State, Unchanged, Verdict
 from queue_db.slices import load, type_hint
 from queue_db.store import controls
@@ -16,7 +17,7 @@ else:
     JobPage, QueueStats = (type_hint("queue_db", name) for name in ("JobPage", "QueueStats"))
 
 
-class QueueAdministration:
+class QueueAdministration(GroupAdministration):
     """The part of a :class:`~queue_db.Queue` that looks at jobs, changes them and controls the workers."""
 
     core: Core
@@ -130,13 +131,6 @@ class QueueAdministration:
         :raises ArgumentError: no limit is given, a limit is out of range, or ``per`` is given and the queue has no rate.
         """
         load("limits.verbs", "change")(self.core, self.name, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
-
-    def repair_groups(self) -> int:
-        """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.
-
-        A group gets into this state when one of its jobs is deleted by hand. Workers call this method once a minute.
-        """
-        return self.core.groups.repair(self.name)
 
     def controls(self) -> Controls:
         """The pause and the limits of this queue."""

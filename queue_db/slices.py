@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from queue_db.model import Group, JobLinks, NewJob
     from queue_db.store.base import Store, Transaction
     from queue_db.store.on_leave import Departure, Leave
+    from queue_db.strategies.policies import Policy
     from queue_db.worker.options import Options
     from queue_db.worker.run import Run
     from queue_db.worker.worker import Worker
 
 #: The names of the slices, in the order in which they are called.
-NAMES = ("groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "monitoring", "tokens", "steps", "graphs")
+NAMES = ("groups", "limits", "fairness", "schedules", "dead", "feeds", "routes", "spark", "monitoring", "tokens", "steps", "graphs")
 
 
 class Holder(Protocol):
@@ -195,6 +196,9 @@ class Slice:
     dependents: Dependents | None = None
     #: Functions to call when jobs of graphs leave. Only one slice has them.
     nodes: Nodes | None = None
+    #: Reads which queues have claims of another kind than the strategy's, and how these choose: by queue. It gets the policies that
+    #: it returned before in this process. Only one slice has them.
+    policies: Callable[[Transaction, Mapping[str, Policy]], dict[str, Policy]] | None = None
     #: Deletes up to ``limit`` expired rows of the slice. ``QueueDB.prune`` calls it until no such row is left.
     prune: Callable[..., int] | None = None
     #: Releases the leases of a dead worker in the tables of the slice; returns how many, or None: some that do not count as jobs.
@@ -229,6 +233,14 @@ def dependents() -> Dependents:
 def nodes() -> Nodes:
     """The :class:`Nodes` of the slice that has them."""
     return next(part.nodes for part in slices().values() if part.nodes is not None)
+
+
+def policies(tx: Transaction, before: Mapping[str, Policy]) -> dict[str, Policy]:
+    """How the claims of some queues choose, by queue.
+
+    :param before: the policies that this process has used up to now.
+    """
+    return next(part.policies(tx, before) for part in slices().values() if part.policies is not None)
 
 
 def tasks(db: QueueDB, options: Options) -> list[Task]:

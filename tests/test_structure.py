@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "queue_db"
 
 #: What is no part of the kernel.
 BESIDE = {
-    *("administration", "graphs", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service", "monitoring"),
-    *("compare", "operations", "processes", "steps", "tasks", "tokens"),
+    *("administration", "fairness", "graphs", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service"),
+    *("compare", "monitoring", "operations", "processes", "steps", "tasks", "tokens"),
     *("testing", "cli", "instrumentation", "aio"),
 }
 

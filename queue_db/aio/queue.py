@@ -456,13 +456,6 @@ class AsyncQueue(QueueTwin):
         """
         await run(self._sync.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 
-    async def repair_groups(self) -> int:
-        """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.
-
-        A group gets into this state when one of its jobs is deleted by hand. Workers call this method once a minute.
-        """
-        return await run(self._sync.repair_groups)
-
     async def controls(self) -> Controls:
         """The pause and the limits of this queue."""
         return await run(self._sync.controls)

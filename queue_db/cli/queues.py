@@ -260,6 +260,73 @@ def limit(
         _print_controls(db, queue, common)
 
 
+@command(
+    app,
+    "fair",
+    "queue-db queues fair mail",
+    "queue-db queues fair mail --weight vip=3 --weight trial=1",
+    "queue-db queues fair mail --off",
+)
+def fair(
+    queue: QueueArgument,
+    *,
+    weight: Annotated[
+        list[str] | None, typer.Option(metavar="GROUP=N", help="The group has N jobs in each turn; 1, as all others, by default.")
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="The queue is as any other again.")] = False,
+    common: CommonOptions,
+) -> None:
+    """Let claims of a queue take turns among its groups, such as tenants. The jobs of a group do not wait for each other."""
+    weights = dict(_weight(one) for one in weight or [])
+    with common.open() as db:
+        operations.fair(db, user(), queue, enabled=not off, weights=weights)
+        _warn_if_unused(db, queue)
+        _print_controls(db, queue, common)
+
+
+def _weight(given: str) -> tuple[str, int]:
+    group, _, number = given.rpartition("=")
+    if not group or not number.isdecimal():
+        raise ArgumentError(f"--weight {given}: must be GROUP=N")
+    return group, int(number)
+
+
+@command(
+    app,
+    "limit-groups",
+    "queue-db queues limit-groups mail --concurrency 5",
+    "queue-db queues limit-groups mail --group vip --concurrency 50",
+    "queue-db queues limit-groups api --prefix acme: --rate 10",
+    "queue-db queues limit-groups mail --group vip --none",
+)
+def limit_groups(
+    queue: QueueArgument,
+    *,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
+    prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="All groups together whose names begin with TEXT.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most N jobs are leased at a time.")] = None,
+    rate: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most N jobs are claimed per --per seconds.")] = None,
+    per: Annotated[float | None, typer.Option(metavar="SECONDS", show_default="1", help="The time span of the rate.")] = None,
+    none: Annotated[bool, typer.Option("--none", help="Remove the limits that are not given.")] = False,
+    common: CommonOptions,
+) -> None:
+    """Change the limits of each group of a fair queue, of one group, or of a prefix. Then print all of them.
+
+    What is not given stays as it is, or is removed with --none.
+    """
+    values = {"concurrency": concurrency, "rate": rate, "per": per}
+    given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    if not given and not none:
+        raise ArgumentError("nothing to change: give --concurrency, --rate or --per; --none removes all limits")
+    left: Any = None if none else UNCHANGED
+    limits = Limits(**(dict.fromkeys(values, left) | given))
+    with common.open() as db:
+        operations.limit_groups(db, user(), queue, limits, group=group, prefix=prefix)
+        found = db.queue(queue).group_limits()
+    titles = ("group", "prefix", "weight", "concurrency", "rate", "per")
+    common.print_all(found, titles, lambda one: tuple(asdict(one).values()), lambda one: {"queue": queue} | asdict(one))
+
+
 @command(app, "purge", "queue-db queues purge mail", "queue-db queues purge mail --yes --json")
 def purge(queue: QueueArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
     """Delete all due, scheduled and blocked jobs of a queue. Running and dead jobs stay: see "queue-db dead purge"."""
@@ -299,6 +366,8 @@ def described(controls: Controls) -> str:
     parts = ["paused" if controls.paused else "not paused"]
     parts.append("no concurrency limit" if controls.concurrency is None else f"at most {controls.concurrency} at a time")
     parts.append("no rate limit" if controls.rate is None else f"at most {controls.rate} per {controls.per:g} s")
+    if controls.fair:
+        parts.append("fair among its groups")
     if controls.per_group > 1:
         parts.append(f"{controls.per_group} of each group at a time")
     return ", ".join(parts)

@@ -99,6 +99,8 @@ class JobsText:
         self._sql = sql
         #: ``made(delete, one=True)`` returns ``delete(self, one=True)`` and caches it in this object.
         self.made = lru_cache(maxsize=64)(lambda make, **which: make(self, **which))
+        #: The name of the table, as a part of the names of its indexes.
+        self.name: str = jobs.name
         self.table = sql.identifier_preparer.format_table(jobs)
         #: The table, with a hint to use the primary key if the planner needs it.
         self.by_id = f"{self.table}{dialect.by_id_hint}"

@@ -37,8 +37,17 @@ def change(tx: Transaction, queue: str, values: Mapping[str, int | None]) -> boo
         values = {**values, "rate": rate, "per": per}
         if before is None or before != (rate, per):
             values["spent_until"] = 0  # the same rate again is not refilled
-    controls.change(tx, queue, values)
+    if "per_group" in values and _is_fair(tx, queue):
+        # Its column says that no job waits for others of its group.
+        values = {name: value for name, value in values.items() if name != "per_group"}
+    if values:
+        controls.change(tx, queue, values)
     return True
+
+
+def _is_fair(tx: Transaction, queue: str) -> bool:
+    row = by_key.lock(tx, tx.tables.queues, {"name": queue}, "fair")
+    return row is not None and bool(row.fair)
 
 
 def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int) -> int | None:

@@ -7,7 +7,8 @@ from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError
 from queue_db.limits import store
-from queue_db.model import Unchanged
+from queue_db.model import Controls, Unchanged
+from queue_db.store import controls
 
 #: The transaction that changes the limits. Others may follow it, which unblock jobs of groups.
 CHANGE = Run("limits.change", upserts=True)
@@ -27,6 +28,8 @@ def change(core: Core, queue: str, **limits: float | Unchanged | None) -> None:
             values[name] = arguments.seconds(name, value, zero=False)
         else:
             values[name] = arguments.whole(name, value, 1)
+    if values.get("per_group") is not None and core.read("controls.read", controls.read, [queue]).get(queue, Controls()).fair:
+        raise ArgumentError("per_group orders groups, and this queue is fair: use limit_groups(concurrency=…)")
     if not core.run(CHANGE, store.change, queue, values):
         raise ArgumentError("per is the time span of rate, and this queue has no rate: give rate too")
     if "per_group" in values:

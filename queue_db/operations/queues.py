@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from queue_db.db import QueueDB
@@ -52,6 +53,24 @@ def limit(db: QueueDB, actor: Actor, queue: str, limits: Limits) -> None:
     # A new limit of groups may unblock jobs, in transactions that follow.
     with entry(db, actor, "limit", f"queue {queue}", detail=detail, of="limits.change"):
         db.queue(queue).limit(**given)
+
+
+def fair(db: QueueDB, actor: Actor, queue: str, *, enabled: bool, weights: Mapping[str, int]) -> None:
+    """Let claims of the queue take turns among its groups, or not, and set the weights of some groups."""
+    actor.check("manage", queue)
+    detail = {"fair": "yes" if enabled else "no", **{f"weight of {group}": weight for group, weight in weights.items()}}
+    with entry(db, actor, "fair", f"queue {queue}", detail=detail, of="fairness.set_fair"):
+        db.queue(queue).fair(enabled, weights=weights)
+
+
+def limit_groups(db: QueueDB, actor: Actor, queue: str, limits: Limits, *, group: str | None, prefix: str | None) -> None:
+    """Change the given limits of each group, of one group, or of all groups with a prefix together."""
+    actor.check("manage", queue)
+    given = {name: value for name, value in asdict(limits).items() if not isinstance(value, Unchanged)}
+    detail = {"group": group, "prefix": prefix} | given
+    detail = {name: "none" if value is None else value for name, value in detail.items() if name in given or value is not None}
+    with entry(db, actor, "limit groups", f"queue {queue}", detail=detail, of="fairness.change"):
+        db.queue(queue).limit_groups(group=group, prefix=prefix, **given)
 
 
 def purge(db: QueueDB, actor: Actor, queue: str) -> int:

@@ -9,6 +9,7 @@ from sqlalchemy import insert, select
 from queue_db.model import Controls
 from queue_db.store import by_key
 from queue_db.store.base import Transaction
+from queue_db.store.schema import EVERY_MEMBER
 
 
 def read(tx: Transaction, queues: Collection[str] | None = None) -> dict[str, Controls]:
@@ -21,7 +22,8 @@ def read(tx: Transaction, queues: Collection[str] | None = None) -> dict[str, Co
             concurrency=row.concurrency,
             rate=row.rate,
             per=None if row.per is None else row.per / 1_000_000,
-            per_group=row.per_group or 1,
+            per_group=1 if row.per_group in (None, EVERY_MEMBER) else row.per_group,
+            fair=bool(row.fair),
         )
         for row in rows
     }

@@ -53,7 +53,7 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
     With ``request.completes``, nothing is completed or claimed if one statement cannot do both. If an earlier call with the same
     request has completed the jobs, this call only claims.
     """
-    claim, parameters = _asked(tx, request, window)
+    claim, parameters = asked(tx, request, window)
     fast_path = request.fast_path and claim.has_fast_path
     completes, delete_on_claim = request.completes, request.delete_on_claim
     if completes is not None and completes.done is not None:
@@ -73,11 +73,11 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
 
 def anything_due(tx: Transaction, request: ClaimRequest) -> bool:
     """Whether a job is due that this claim may take. If so, a claim that won nothing lost its candidates to other claims."""
-    claim, parameters = _asked(tx, request, CandidateWindow(read=1))
+    claim, parameters = asked(tx, request, CandidateWindow(read=1))
     return bool(tx.fetch(claim.made(candidates), parameters))
 
 
-def _asked(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> tuple[ClaimText, dict[str, Any]]:
+def asked(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> tuple[ClaimText, dict[str, Any]]:
     """The SQL for ``request``, and its parameters."""
     order, lock, read, start, _ = window
     limit, now, kind = request.limit, request.now, request.kind
@@ -125,4 +125,4 @@ def _filled(ranges: Sequence[Range]) -> list[Range]:
     return [*ranges, *[(ranges[-1][0], _NEVER)] * (_size(len(ranges), _OWN) - len(ranges))] if ranges else []
 
 
-__all__ = ["HEAD", "HEAD_UNLOCKED", "CandidateWindow", "Lock", "Order", "anything_due", "claim"]
+__all__ = ["HEAD", "HEAD_UNLOCKED", "CandidateWindow", "Lock", "Order", "anything_due", "asked", "claim"]

@@ -15,6 +15,7 @@ from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimRequest, ClaimResult, Completion, Seen, Verdict, exhausted_in, links_of
 from queue_db.store.base import Transaction, follow
+from queue_db.strategies.policies import Policy
 from queue_db.verbs.claim_round import FAST, FULL, RESCAN, ClaimedBatch, Unanswered, Way, delete_claimed, give_back
 from queue_db.verbs.fenced_change import FencedChange, Outcome
 
@@ -249,6 +250,7 @@ class ClaimLoop:
         request.delete_on_claim = call.delete and request.fast_path and at_once
         request.completes = completion if change is not None and at_once else None
         request.if_idle = tuple((queue, core.marks[queue].ranges()) for queue in call.if_idle) if call.if_idle else ()
+        policy = self._policy(call, request) if core.policies.stale or self._queue in core.policies.of else None
         call.token, began, runs = request.token, time.monotonic(), 0
         call.tx = tx = core.transaction(_COMPLETE_AND_CLAIM if change is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM)
         try:
@@ -259,7 +261,7 @@ class ClaimLoop:
                         tx.begin()  # the claim is one statement of several
                     if change is not None and not at_once:
                         completion.done = change.attempt(tx, completion.pairs)
-                    result = core.strategy.claim(tx, request)
+                    result = core.strategy.claim(tx, request) if policy is None else policy.claim(tx, request, core.strategy.claim)
                     if call.delete and not result.deleted:
                         delete_claimed(tx, self._queue, [row for row in result.rows if not row.exhausted])
             call.result = result
@@ -279,6 +281,14 @@ class ClaimLoop:
         if change is None and (tx.woken or tx.following):
             call.committed += (tx,)
         return result
+
+    def _policy(self, call: ClaimCall, request: ClaimRequest) -> Policy | None:
+        """How this queue claims, if not by the strategy alone. The policies are read again from time to time."""
+        policies = self.core.policies
+        if policies.due():
+            policies.read(self.core)
+        request.first = not call.answered
+        return policies.of.get(self._queue)
 
     def _beaten(self, call: ClaimCall, error: StorageError, change: FencedChange | None) -> ClaimResult:
         """The result of a round that lost to other transactions at each run. It won nothing, and has seen nothing of the queue.
@@ -314,6 +324,8 @@ class ClaimLoop:
             self.marks.learn(result, now, call.way is RESCAN, call.seconds)
         if call.way is FAST:
             call.way = FULL
+        if rows and rows[0].group_key is not None and self._queue not in self.core.policies.of:
+            self.core.policies.suspect()
         exhausted = exhausted_in(rows)
         kept = rows if not exhausted else [row for row in rows if not row.exhausted]
         number = len(kept)

@@ -192,6 +192,7 @@ class Fetcher:
         """Read the pauses and limits of the queues."""
         controls_of = self._db.core.read("controls.read", controls.read, list(self._queues))
         self._controls_at = time.monotonic() + READ_CONTROLS_EVERY
+        self._db.core.policies.compare({queue for queue, of_queue in controls_of.items() if of_queue.fair}, self._queues)
         self._paused = {queue for queue, of_queue in controls_of.items() if of_queue.paused}
         if self._limiter is None and any(of_queue.concurrency or of_queue.rate for of_queue in controls_of.values()):
             self._limiter = load("limits.limiter", "RateLimiter")(

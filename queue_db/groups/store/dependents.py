@@ -10,7 +10,7 @@ from queue_db.model import Group, JobLinks, NewJob, group_of
 from queue_db.slices import Left, nodes
 from queue_db.store.base import Transaction
 from queue_db.store.on_leave import Leave
-from queue_db.store.schema import BLOCKED
+from queue_db.store.schema import BLOCKED, EVERY_MEMBER
 
 
 class Entry:
@@ -23,7 +23,8 @@ class Entry:
 
     def waiting(self, of: Sequence[Group | None]) -> list[bool]:
         """Whether each new job has to wait for others of its group. None: the job has no group."""
-        first = groups.first_members(self._tx, {group for group in of if group}, self._limits)
+        limited = {group for group in of if group and self._limits[group.queue] != EVERY_MEMBER}
+        first = groups.first_members(self._tx, limited, self._limits)
         there = Counter({group: len(members) for group, members in first.items()})
         waits = []
         for group in of:

@@ -27,7 +27,7 @@ from queue_db.groups.tables import STRIPES, group_tables
 from queue_db.model import Capability, Group, NewJob
 from queue_db.store.base import Transaction, each
 from queue_db.store.portions import portions
-from queue_db.store.schema import BLOCKED
+from queue_db.store.schema import BLOCKED, EVERY_MEMBER
 
 #: The most groups that one transaction repairs, and the most due times that one statement stores.
 AT_ONCE = 64
@@ -115,6 +115,7 @@ def admit(tx: Transaction, left: Mapping[Group, int], limits: Mapping[str, int])
     :param left: the most jobs to admit of each group, which is how many have left it.
     """
     chosen = []
+    left = {group: most for group, most in left.items() if limits[group.queue] != EVERY_MEMBER}  # a fair queue blocks no job
     for group, rows in first_members(tx, left, limits).items():
         chosen += [(group, row) for row in rows if row.available_at == BLOCKED][: left[group]]
     _admit(tx, chosen)
@@ -126,12 +127,25 @@ def repair(tx: Transaction, groups: Collection[Group]) -> int:
     This is for groups whose jobs were deleted without this library, and for a change of the limit.
     """
     limits = lock(tx, groups)
+    for group in groups:
+        if limits[group.queue] == EVERY_MEMBER:
+            admit_all(tx, group)
     settled(tx, groups, limits)
     return len(groups)
 
 
+def admit_all(tx: Transaction, group: Group) -> None:
+    """Admit all blocked jobs of a group of a queue that has become fair. Reads all jobs of the group."""
+    jobs = tx.tables.jobs
+    blocked = select(jobs.c.id, jobs.c.version).where(
+        jobs.c.queue == group.queue, jobs.c.group_key == group.key, jobs.c.available_at == BLOCKED
+    )
+    _admit(tx, [(group, GroupMember(row.id, row.version, BLOCKED)) for row in tx.connection.execute(blocked)])
+
+
 def settled(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> None:
     """As :func:`repair`, for groups that :func:`lock` has locked."""
+    groups = [group for group in groups if limits[group.queue] != EVERY_MEMBER]
     admit(tx, _room(tx, groups, limits), limits)
 
 

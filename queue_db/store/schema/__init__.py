@@ -31,6 +31,9 @@ NEVER = 253_355_317_443_020_109
 #: The ``available_at`` of a job that is blocked in its group. The real due time of the job is in ``due_at``.
 BLOCKED = NEVER + 1
 
+#: The ``per_group`` of a fair queue: no job waits for others of its group.
+EVERY_MEMBER = 2**31 - 1
+
 #: The queue of jobs that are marked as done. No other queue has this name, so no claim reads these jobs. The sweeper finds marked
 #: jobs by this name.
 MARKED = ""

@@ -107,6 +107,37 @@ def _index_jobs(name: str, table: Table, *, unique_queue: bool) -> None:
         postgresql_where=table.c.group_key.is_not(None),
         sqlite_where=table.c.group_key.is_not(None),
     )
+    _index_groups_by_time(name, table, generated=unique_queue)
+
+
+def _index_groups_by_time(name: str, table: Table, *, generated: bool) -> None:
+    """The index by which the claims of a fair queue take turns among its groups.
+
+    :param generated: the database has no partial indexes. Then the entries of jobs without a group are all NULL, so that no claim
+        of such a job changes the index.
+    """
+    # Step to the next group, and read its first due jobs:
+    #   SELECT group_key FROM jobs WHERE queue = ? AND priority = ? AND group_key > ? ORDER BY group_key LIMIT 1
+    #   SELECT id FROM jobs WHERE queue = ? AND priority = ? AND group_key = ? AND available_at <= now ORDER BY available_at, id
+    queue, at = table.c.queue, table.c.available_at
+    if generated:
+        # Stored, as the queue of a unique key is.
+        for column, kind, of in (("grouped_queue", String(QUEUE_LENGTH), "queue"), ("grouped_at", BigInteger, "available_at")):
+            grouped = Computed(f"CASE WHEN group_key IS NOT NULL THEN {of} END", persisted=True)
+            table.append_column(Column(column, kind, grouped))
+        queue, at = table.c.grouped_queue, table.c.grouped_at
+    Index(
+        f"{name}_fair",
+        queue,
+        table.c.priority,
+        table.c.group_key,
+        at,
+        table.c.id,
+        postgresql_where=table.c.group_key.is_not(None),
+        sqlite_where=table.c.group_key.is_not(None),
+        # Compares as Python does, in a database of any collation: by code points.
+        postgresql_ops={"group_key": "varchar_pattern_ops"},
+    )
 
 
 def dead(name: str, metadata: MetaData) -> Table:

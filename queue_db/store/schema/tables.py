@@ -19,7 +19,7 @@ from queue_db.slices import slices
 from queue_db.store.schema import IDENTIFIER, jobs, workers
 
 #: The migration that this version of the package needs.
-HEAD = "0017"
+HEAD = "0018"
 
 
 @dataclass(frozen=True, slots=True)

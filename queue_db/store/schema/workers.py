@@ -36,6 +36,8 @@ def queues(name: str, metadata: MetaData) -> Table:
         Column("spent_until", BigInteger, nullable=False, server_default=text("0")),
         # The most jobs of each group that run at a time, over all workers; NULL: one.
         Column("per_group", Integer),
+        # 1: claims take turns among the groups that have due jobs. Then ``per_group`` is EVERY_MEMBER.
+        Column("fair", Integer, nullable=False, server_default=text("0")),
         **MYSQL,
     )
 

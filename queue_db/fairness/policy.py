@@ -1,0 +1,158 @@
+"""How the claims of a fair queue choose: by turns among the groups that have due jobs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+from queue_db.concurrency.forks import reset_after_fork
+from queue_db.dialects import Dialect
+from queue_db.dialects.claim_sql import result_of
+from queue_db.fairness import permits
+from queue_db.fairness.dialects import Ahead, FairDialect, Search, Turn
+from queue_db.fairness.dialects.base import Rows
+from queue_db.fairness.rules import Rules
+from queue_db.model import ClaimRequest, ClaimResult, Seen
+from queue_db.store import lease
+from queue_db.store.base import Transaction
+
+#: One claim in this many takes the jobs that have been due longest, so that jobs without a group are not passed over for ever.
+BY_TIME_EVERY = 64
+
+_Strategy = Callable[[Transaction, ClaimRequest], ClaimResult]
+
+
+@lru_cache(maxsize=64)
+def dialect_of(dialect: Dialect) -> FairDialect:
+    """Kept, since claims keep their statements by it."""
+    return FairDialect.of(dialect)
+
+
+class Turns:
+    """Where the turns of one queue go on, for each priority. Threads may share it."""
+
+    def __init__(self) -> None:
+        #: Whether the last claim found fewer due jobs than it wanted. Then claims need not choose.
+        self.quiet = False
+        #: Whether the last claim found a group for each job that it wanted, so that the next one does not look for a second.
+        self.many = False
+        #: Whether the last claim met groups at their limits, so that the next one reads more candidates than it wants.
+        self.full = False
+        self.count: Callable[[], int] = itertools.count(1).__next__
+        self.ahead = Ahead()
+        self._of: dict[int, Turn] = {}
+        self._refused: dict[str, float] = {}
+        self.after_fork()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Replace the lock: another thread of the parent process may have held it at the fork."""
+        self._lock = threading.Lock()
+
+    def of(self, priority: int) -> Turn:
+        """Where the turns of this priority go on. The first one is at a random group, so that processes spread."""
+        turn = self._of.get(priority)
+        if turn is None:
+            turn = self._of[priority] = Turn("".join(random.choices("0123456789abcdefghijklmnopqrstuvwxyz", k=2)), 0)
+        return turn
+
+    def taken(self, rows: Sequence[tuple[int, str]], asked: Mapping[int, Turn], weights: Mapping[str, int]) -> None:
+        """Go on after a claim.
+
+        :param rows: priority and group of each job that it took.
+        :param asked: where the turns were when it read them.
+        """
+        with self._lock:
+            for priority in {priority for priority, _ in rows}:
+                turn = asked[priority]
+                counts = Counter(group for found, group in rows if found == priority)
+                # The turns go on from the last group, and begin anew after the last one of all.
+                last = max(counts, key=lambda group: (not self._is_ahead(group, turn), group))
+                weight = weights.get(last, 1)
+                each = max(-(-number // weights.get(group, 1)) for group, number in counts.items())
+                quota = each * weight if last != turn.group or turn.credit <= 0 else turn.credit + (each - 1) * weight
+                self._of[priority] = Turn(last, max(0, quota - counts[last]))
+
+    def passed(self, priority: int, group: str) -> None:
+        """Go on after a group, although no job was taken."""
+        with self._lock:
+            self._of[priority] = Turn(group, 0)
+
+    def refused_at(self, now: float) -> list[str]:
+        """The groups that were at their limits a moment ago."""
+        return [group for group, until in list(self._refused.items()) if until > now]
+
+    def refuse(self, until: Mapping[str, float]) -> None:
+        """Leave these groups out until these moments of the monotonic clock."""
+        now = time.monotonic()
+        with self._lock:
+            self._refused = {group: end for group, end in self._refused.items() if end > now} | dict(until)
+
+    @staticmethod
+    def _is_ahead(group: str, turn: Turn) -> bool:
+        return group > turn.group or (group == turn.group and turn.credit > 0)
+
+
+class Fair:
+    """The policy of one fair queue."""
+
+    def __init__(self, rules: Rules, turns: Turns) -> None:
+        self.rules = rules
+        self.turns = turns
+
+    def claim(self, tx: Transaction, request: ClaimRequest, strategy: _Strategy) -> ClaimResult:
+        """Take the first due jobs of the groups whose turn it is. The next round of the call takes any others that are due."""
+        turns = self.turns
+        by_time = not request.first or not request.ranges or turns.count() % BY_TIME_EVERY == 0
+        if self.rules.limited and request.ranges:
+            return self._limited(tx, request, by_time=by_time)
+        if by_time or turns.quiet:
+            result = strategy(tx, request)
+            turns.quiet = result.seen is Seen.ALL and len(result.rows) + result.missed < request.limit
+            return result
+        search, asked = self._search(tx, request)
+        search.one_each = request.limit == 1 or turns.many
+        if not tx.dialect.served:
+            tx.begin()
+        rows, tried = dialect_of(tx.dialect).claim(tx, search)
+        result = self._result(search, asked, rows, tried)
+        turns.many = len(rows) >= request.limit and len({row.group_key for row in result.rows}) == len(rows) and not search.weights
+        return result
+
+    def _limited(self, tx: Transaction, request: ClaimRequest, *, by_time: bool) -> ClaimResult:
+        """Take what the limits allow."""
+        turns, now = self.turns, time.monotonic()
+        tx.begin()
+        search, asked = self._search(tx, request, more=permits.MORE if by_time or turns.full else 0)
+        search.refused = turns.refused_at(now)
+        taken = permits.claim(tx, dialect_of(tx.dialect), self.rules, search, request.limit, by_time=by_time)
+        turns.full = bool(taken.refused)
+        turns.refuse({group: now + wait for group, wait in taken.refused.items()})
+        result = self._result(search, asked, taken.rows, taken.tried)
+        if not (taken.rows or by_time) and taken.last is not None:
+            turns.passed(*taken.last)
+        if by_time:
+            result.seen = Seen.ALL  # no more rounds: what is left may be at its limit
+        return result
+
+    def _search(self, tx: Transaction, request: ClaimRequest, more: int = 0) -> tuple[Search, dict[int, Turn]]:
+        text, parameters = lease.asked(tx, request, lease.HEAD)
+        priorities = [parameters[f"priority_{place}"] for place in range(text.shape.ranges)]
+        asked = {priority: self.turns.of(priority) for priority in priorities}
+        parameters["limit"] += more
+        return Search(text, parameters, [asked[priority] for priority in priorities], self.rules.weights, self.turns.ahead), asked
+
+    def _result(self, search: Search, asked: Mapping[int, Turn], rows: Rows, tried: int) -> ClaimResult:
+        """The result of a round by turns, which then go on after the jobs that it took."""
+        result = result_of(search.parameters, rows, tried)
+        result.window = 0
+        if len(rows) < search.limit:
+            result.seen = Seen.SOME if rows else Seen.NOTHING
+        if grouped := [(row.priority, row.group_key) for row in result.rows if row.group_key is not None]:
+            self.turns.taken(grouped, asked, search.weights)
+        return result

@@ -1,0 +1,91 @@
+"""The SQL of fair queues: which queues are fair, and the weights and limits of their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+
+from queue_db.fairness.policy import Fair, Turns
+from queue_db.fairness.rules import EACH, GROUP, PREFIX, Limit, Rules
+from queue_db.fairness.tables import fairness_tables
+from queue_db.store import by_key, controls
+from queue_db.store.base import Transaction
+from queue_db.store.schema import EVERY_MEMBER
+
+
+def policies(tx: Transaction, queues: Sequence[str], before: Mapping[str, Any]) -> dict[str, Fair]:
+    """The policies of these queues. A queue that had one in this process goes on with its turns."""
+    table = fairness_tables(tx.tables).limits
+    rows = tx.connection.execute(select(table).where(table.c.queue.in_(list(queues)))).all()
+    found = {}
+    for queue in queues:
+        known = before.get(queue)
+        rules = rules_in([row for row in rows if row.queue == queue])
+        found[queue] = Fair(rules, known.turns if isinstance(known, Fair) else Turns())
+    return found
+
+
+def rules_in(rows: Sequence[Row[Any]]) -> Rules:
+    """The rules in the rows of one queue."""
+    limits = {
+        scope: {row.name: Limit(row.concurrency, row.rate, row.per) for row in rows if row.scope == scope}
+        for scope in (EACH, GROUP, PREFIX)
+    }
+    weights = {row.name: row.weight for row in rows if row.scope == GROUP and row.weight is not None}
+    return Rules(weights, limits[EACH].get("", Limit()), limits[GROUP], limits[PREFIX])
+
+
+def set_fair(tx: Transaction, queue: str, *, fair: bool, weights: Mapping[str, int]) -> None:
+    """Make the queue fair or not, and set the weights of some groups.
+
+    :raises IntegrityError: another transaction has just inserted a row: try again.
+    """
+    controls.change(tx, queue, {"fair": int(fair), "per_group": EVERY_MEMBER if fair else None})
+    for group, weight in sorted(weights.items()):
+        change(tx, queue, GROUP, group, {"weight": None if weight == 1 else weight})
+
+
+def change(tx: Transaction, queue: str, scope: str, name: str, values: Mapping[str, int | None]) -> None:
+    """Set some columns of a rule; a rule without any value is deleted.
+
+    :raises IntegrityError: another transaction has just inserted the row: try again.
+    """
+    table = fairness_tables(tx.tables).limits
+    key = {"queue": queue, "scope": scope, "name": name}
+    row = by_key.lock(tx, table, key)
+    if row is None:
+        if any(value is not None for value in values.values()):
+            tx.connection.execute(insert(table).values(**key, **values))
+        return
+    after = {column: getattr(row, column) for column in ("weight", "concurrency", "rate", "per")} | dict(values)
+    if all(value is None for value in after.values()):
+        by_key.delete(tx, table, key)
+    else:
+        by_key.change(tx, table, key, values)
+
+
+def limit(tx: Transaction, queue: str, scope: str, name: str, values: dict[str, int | None]) -> str | None:
+    """Change the limits of a rule; return why not, or None.
+
+    :raises IntegrityError: another transaction has just inserted the row: try again.
+    """
+    queues, table = tx.tables.queues, fairness_tables(tx.tables).limits
+    row = by_key.lock(tx, queues, {"name": queue}, "fair")
+    if row is None or not row.fair:
+        return f"limits of groups need a fair queue: call queue({queue!r}).fair() first"
+    before = by_key.lock(tx, table, {"queue": queue, "scope": scope, "name": name}, "rate", "per")
+    rate = values.get("rate", None if before is None else before.rate)
+    if rate is None and values.get("per") is not None:
+        return "per is the time span of rate, and these groups have no rate: give rate too"
+    if rate is not None and "rate" in values and values.get("per") is None and (before is None or before.per is None):
+        values = {**values, "per": 1_000_000}
+    change(tx, queue, scope, name, values)
+    return None
+
+
+def limits(tx: Transaction, queue: str) -> Sequence[Row[Any]]:
+    """The rules of a queue."""
+    table = fairness_tables(tx.tables).limits
+    return tx.connection.execute(select(table).where(table.c.queue == queue).order_by(table.c.scope, table.c.name)).all()

@@ -1,0 +1,211 @@
+"""Claims of a fair queue take turns among the groups that have due jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from queue_db import Queue, QueueDB
+from queue_db.errors import ArgumentError
+from queue_db.model import Verdict
+from queue_db.strategies import policies
+from queue_db.testing import SettableClock
+
+OpenDB = Callable[..., QueueDB]
+
+
+def add(queue: Queue, group: str | None, number: int, **options: object) -> list[int]:
+    return queue.enqueue_many([("k", place, {"group": group, **options}) for place in range(number)])
+
+
+def taken(queue: Queue, limit: int) -> list[str | None]:
+    """The groups of the jobs that a claim takes."""
+    return [job.group for job in queue.claim(limit)]
+
+
+@pytest.fixture
+def fair(queue: Queue) -> Queue:
+    queue.fair()
+    return queue
+
+
+@pytest.mark.parametrize("limit", [1, 10])
+def test_the_one_job_of_a_tenant_starts_within_the_next_claim(fair: Queue, limit: int) -> None:
+    add(fair, "many", 1000)
+    assert taken(fair, limit) == ["many"] * limit
+    add(fair, "one", 1)
+    assert "one" in taken(fair, limit)
+
+
+def test_without_turns_it_waits_behind_all_jobs_of_the_other(queue: Queue) -> None:
+    """The control: so the turns do it."""
+    queue.limit(per_group=1000)
+    add(queue, "many", 30)
+    add(queue, "one", 1)
+    assert "one" not in [group for _ in range(3) for group in taken(queue, 10)]
+
+
+def test_each_of_two_processes_is_fair(open_db: OpenDB, name: str) -> None:
+    first, second = (open_db().queue(name) for _ in range(2))
+    first.fair()
+    second.core.policies.stale = True
+    add(first, "many", 100)
+    for queue in (first, second):
+        assert set(taken(queue, 10)) == {"many"}
+    for queue in (first, second):
+        add(first, "one", 1)
+        assert "one" in taken(queue, 10)
+
+
+@pytest.mark.parametrize("limits", [(1,), (10,), (1, 3, 10, 7)])
+def test_weights_hold_while_the_groups_have_jobs(fair: Queue, limits: tuple[int, ...]) -> None:
+    fair.fair(weights={"three": 3})
+    add(fair, "one", 250)
+    add(fair, "three", 250)
+    counts: Counter[str | None] = Counter()
+    turn = 0
+    while sum(counts.values()) < 200:
+        counts.update(taken(fair, limits[turn % len(limits)]))
+        turn += 1
+    share = counts["three"] / sum(counts.values())
+    assert 0.75 * 0.95 <= share <= 0.75 * 1.05, counts
+
+
+@pytest.mark.rest("the same with 200 jobs stands for it")
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"], scope="session")
+def test_weights_hold_over_4000_claims(fair: Queue) -> None:
+    fair.fair(weights={"three": 3})
+    add(fair, "one", 1200)
+    add(fair, "three", 3200)
+    counts = Counter(group for _ in range(4000) for group in taken(fair, 1))
+    assert abs(counts["three"] / 3000 - 1) <= 0.05, counts
+
+
+def test_a_change_of_a_weight_holds_from_the_next_turns_on(fair: Queue) -> None:
+    for group in "ab":
+        add(fair, group, 40)
+    assert Counter(taken(fair, 10)) == {"a": 5, "b": 5}
+    fair.fair(weights={"a": 4})
+    assert Counter(taken(fair, 10) + taken(fair, 10))["a"] >= 14
+    fair.fair(weights={"a": 1})
+    assert [limit.weight for limit in fair.group_limits()] == []
+
+
+def test_a_lone_tenant_gets_all_that_a_claim_wants(fair: Queue) -> None:
+    ids = add(fair, "alone", 35)
+    jobs = [job for wanted in (10, 10, 10, 10) for job in fair.claim(wanted)]
+    assert [job.id for job in jobs] == ids
+
+
+def test_no_place_stays_free_while_a_job_is_due(fair: Queue) -> None:
+    add(fair, "many", 19)
+    add(fair, "one", 1)
+    assert len(taken(fair, 10)) == 10
+    assert len(taken(fair, 10)) == 10
+    assert taken(fair, 10) == []
+
+
+def test_many_tenants_have_their_turns_one_after_the_other(fair: Queue) -> None:
+    """Also where a claim reads ahead."""
+    groups = [f"tenant-{number:03}" for number in range(100)]
+    fair.enqueue_many([("k", None, {"group": group}) for group in groups for _ in range(3)])
+    rounds = [[group for _ in range(10) for group in taken(fair, 10)] for _ in range(3)]
+    assert [sorted(map(str, one)) for one in rounds] == [groups] * 3
+
+
+def test_groups_without_due_jobs_are_passed_over(fair: Queue) -> None:
+    add(fair, "a", 1, delay=60)
+    add(fair, "b", 3)
+    add(fair, "c", 1)
+    assert taken(fair, 1) + taken(fair, 1) + taken(fair, 1) == ["b", "c", "b"]
+    assert taken(fair, 2) == ["b"]
+
+
+def test_jobs_of_a_group_do_not_wait_for_each_other(fair: Queue) -> None:
+    add(fair, "g", 3)
+    first, second, third = fair.claim(3)
+    assert third.complete()
+    assert second.fail("again", retry_in=0)
+    assert first.complete()
+    assert [job.payload for job in fair.claim(3)] == [second.payload]
+
+
+def test_priorities_come_first(fair: Queue) -> None:
+    add(fair, "a", 2, priority=1)
+    assert taken(fair, 1) == ["a"]
+    add(fair, "b", 2, priority=-1)
+    assert taken(fair, 3) in (["b", "b", "a"], ["b", "b"])
+
+
+def test_jobs_without_a_group_are_taken_too(fair: Queue) -> None:
+    add(fair, None, 2)
+    add(fair, "g", 2)
+    assert sorted(taken(fair, 4), key=str) == [None, None, "g", "g"]
+
+
+def test_a_job_without_a_group_is_not_passed_over_for_ever(fair: Queue) -> None:
+    add(fair, None, 1)
+    add(fair, "g", 100)
+    assert None in [group for _ in range(70) for group in taken(fair, 1)]
+
+
+def test_a_claim_that_deletes_is_fair(fair: Queue) -> None:
+    add(fair, "many", 30)
+    assert [job.group for job in fair.pop(10)] == ["many"] * 10
+    add(fair, "one", 1)
+    assert "one" in [job.group for job in fair.pop(10)]
+
+
+def test_blocked_jobs_are_due_when_their_queue_becomes_fair(queue: Queue) -> None:
+    add(queue, "g", 3)
+    assert queue.stats().blocked == 2
+    queue.fair()
+    assert queue.stats().blocked == 0
+    assert taken(queue, 3) == ["g"] * 3
+
+
+def test_a_queue_that_is_fair_no_more_orders_its_groups(fair: Queue) -> None:
+    fair.fair(False)
+    add(fair, "g", 2)
+    assert taken(fair, 2) == ["g"]
+    assert not fair.controls().fair
+    assert fair.controls().per_group == 1
+
+
+def test_a_process_that_had_opened_the_database_before_obeys(open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "FRESH", 0.0)
+    before, other = open_db().queue(name), open_db().queue(name)
+    before.limit(per_group=1000)
+    add(before, "many", 30)
+    assert taken(before, 1) == ["many"]
+    other.fair()
+    add(other, "one", 1)
+    assert set(taken(before, 1) + taken(before, 1)) == {"many", "one"}
+
+
+def test_a_job_whose_lease_ended_comes_back(open_db: OpenDB, name: str, clock: SettableClock) -> None:
+    queue = open_db(clock=clock).queue(name)
+    queue.fair()
+    add(queue, "g", 1)
+    (lost,) = queue.claim(1, lease=5)
+    assert taken(queue, 1) == []
+    clock.advance(6)
+    (again,) = queue.claim(1)
+    assert (again.id, again.attempts) == (lost.id, 2)
+    assert lost.complete() is Verdict.LOST
+
+
+def test_per_group_is_for_queues_that_are_not_fair(fair: Queue) -> None:
+    with pytest.raises(ArgumentError, match=r"limit_groups\(concurrency"):
+        fair.limit(per_group=3)
+    fair.limit(concurrency=None, rate=None, per_group=None)
+    add(fair, "g", 2)
+    assert taken(fair, 2) == ["g", "g"]
+
+
+@pytest.mark.parametrize("weights", [{"g": 0}, {"": 1}, {"g": 1.5}, {"g": 1001}])
+def test_wrong_weights_are_refused(queue: Queue, weights: dict[str, int]) -> None:
+    with pytest.raises(ArgumentError):
+        queue.fair(weights=weights)
