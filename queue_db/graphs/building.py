@@ -106,7 +106,8 @@ class NewGraph:
             parent is cancelled or purged.
         :param name: a name that no other node of the graph has; default: its number.
         :param options: the options of ``enqueue_many``. A delay counts from now. A node with parents has no group.
-        :raises ArgumentError, PayloadError: an argument is wrong; the message names it.
+        :raises ArgumentError: an argument is wrong; the message names it.
+        :raises PayloadError: the payload cannot be stored.
         """
         self._check_open()
         if options and (unknown := options.keys() - OPTIONS):
