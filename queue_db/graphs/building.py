@@ -106,19 +106,22 @@ class NewGraph:
             parent is cancelled or purged.
         :param name: a name that no other node of the graph has; default: its number.
         :param options: the options of ``enqueue_many``. A delay counts from now. A node with parents has no group.
-        :raises ArgumentError, PayloadError: an argument is wrong; the message names it.
+        :raises ArgumentError: an argument is wrong; the message names it.
+        :raises PayloadError: the payload cannot be stored.
         """
         self._check_open()
-        if unknown := options.keys() - OPTIONS:
+        if options and (unknown := options.keys() - OPTIONS):
             raise ArgumentError(f"unknown options {', '.join(sorted(unknown))}; known: {', '.join(sorted(OPTIONS))}")
         if if_failed not in IF_FAILED:
             raise arguments.wrong("if_failed", if_failed, f": must be one of {', '.join(IF_FAILED)}")
         name = f"{self._prefix}{len(self._nodes) + 1}" if name is None else arguments.name("name", name, NAME_LENGTH)
         if name in self._nodes:
             raise arguments.wrong("name", name, ": the graph has a node with this name")
-        node = NewNode(name, self._builder(queue).job(kind, payload, **self._with_headers(options)), if_failed)
+        given = options if self._core.header_provider is None else self._with_headers(options)
+        node = NewNode(name, self._builder(queue).job(kind, payload, **given), if_failed)
         self._nodes[name] = node
-        self.after(node, after)
+        if after:
+            self._wait(node, after)
         return node
 
     def after(self, node: NewNode | str, parents: Parents) -> None:
@@ -127,8 +130,13 @@ class NewGraph:
         child = self._named(node)
         if not isinstance(child, NewNode):
             raise ArgumentError(f"the block has no node {child!r} that could wait")
-        for parent in [parents] if isinstance(parents, NewNode | str) else parents:
-            found = self._named(parent)
+        self._wait(child, parents)
+
+    def _wait(self, child: NewNode, parents: Parents) -> None:
+        nodes = self._nodes
+        for parent in (parents,) if isinstance(parents, NewNode | str) else parents:
+            # Nearly always a node of this block: the fastest test comes first.
+            found = parent if type(parent) is NewNode and nodes.get(parent.name) is parent else self._named(parent)
             if isinstance(found, str):
                 child.others.append(found)  # it may be added later: see _planned
             else:
@@ -156,8 +164,9 @@ class NewGraph:
     def _planned(self) -> tuple[list[NewNode], list[Planned], list[list[str]]]:
         """The nodes in an order in which parents come first, what to insert, and the names of parents outside of the block."""
         for node in self._nodes.values():
-            node.after |= {self._nodes[name]: None for name in node.others if name in self._nodes}
-            node.others = [name for name in dict.fromkeys(node.others) if name not in self._nodes]
+            if node.others:
+                node.after |= {self._nodes[name]: None for name in node.others if name in self._nodes}
+                node.others = [name for name in dict.fromkeys(node.others) if name not in self._nodes]
             if node.others and not self._joins:
                 raise ArgumentError(f"after={node.others[0]!r}: the graph has no node with this name")
             if node.job.group_key is not None and (node.after or node.others):
