@@ -303,6 +303,9 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Groups, batches, keys": [
         ("_stripes", "a lock for 1/64 of the groups", "enqueue and settle in a group"),
+        ("_group_limits", "weights, limits", "fair, limit_groups"),
+        ("_group_spent", "a lock and a rate", "claims under limits"),
+        ("_permits", "a job under a limit", "claims under limits"),
         ("_callbacks", "the job after a batch", "enqueue_batch; settle of its jobs"),
         ("_windows", "a key that stays taken", "enqueue with unique_for; prune"),
     ],
@@ -356,7 +359,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
 def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
-    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1430)
+    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1510)
     columns = [["Jobs", "Groups, batches, keys", "Feeds", "Service"], ["Graphs", "Workers", "Spark", "Routes", "Migrations"]]
     fills = {
         "Jobs": GREEN,
