@@ -66,6 +66,7 @@ DEPENDS: dict[str, Axes] = {
     "TestSleeps": Axes.DATABASE,
     "TestState": Axes.DATABASE,
     "TestStepLoops": Axes.DATABASE,
+    "TestSteps": Axes.DATABASE,
     "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep
     "TestTables": Axes.DATABASE,
     "TestTokens": Axes.DATABASE,
@@ -87,7 +88,7 @@ DEPENDS: dict[str, Axes] = {
     "TestPurge": Axes.REMOVAL,
     "TestRead": Axes.REMOVAL,
     "TestSettleMany": Axes.REMOVAL,
-    "TestSteps": Axes.REMOVAL,  # steps are deleted when a job has left, also if it is marked
+    "TestStepsOfLeftJobs": Axes.REMOVAL,
     "TestUniqueFor": Axes.REMOVAL,
     "TestUniqueKey": Axes.REMOVAL,
     # The claim.

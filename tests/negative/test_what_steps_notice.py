@@ -16,6 +16,7 @@ from queue_db.testing import SettableClock
 from queue_db.testing.suite.steps import TestSleeps as Sleeps
 from queue_db.testing.suite.steps import TestState as States
 from queue_db.testing.suite.steps import TestSteps as Steps
+from queue_db.testing.suite.steps import TestStepsOfLeftJobs as Left
 from tests.handles import Handles
 from tests.races.test_signal_loses import a_wait_loses_to_a_signal_that_it_has_not_read as signal_before_wait
 
@@ -102,7 +103,7 @@ def test_steps_that_are_deleted_with_a_dead_job_are_noticed(
         return tx.connection.execute(gone).rowcount
 
     def check(ours: Queue, _: Queue) -> None:
-        Steps().test_a_dead_job_keeps_its_steps_until_it_has_left(ours)
+        Left().test_a_dead_job_keeps_its_steps_until_it_has_left(ours)
 
     def take_away() -> None:
         prune = QueueDB.prune

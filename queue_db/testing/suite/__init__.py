@@ -46,7 +46,7 @@ from queue_db.testing.suite.rescheduling import TestReschedule
 from queue_db.testing.suite.routes import TestConditions, TestKeyedCounts, TestLoops, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
-from queue_db.testing.suite.steps import TestSignals, TestSleeps, TestState, TestStepLoops, TestSteps
+from queue_db.testing.suite.steps import TestSignals, TestSleeps, TestState, TestStepLoops, TestSteps, TestStepsOfLeftJobs
 from queue_db.testing.suite.tables import TestTables
 from queue_db.testing.suite.tokens import TestTokens
 from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing
@@ -113,6 +113,7 @@ __all__ = [
     "TestStatements",
     "TestStepLoops",
     "TestSteps",
+    "TestStepsOfLeftJobs",
     "TestSweep",
     "TestTables",
     "TestTimesOfTheFeed",

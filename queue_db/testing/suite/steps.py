@@ -22,7 +22,7 @@ from queue_db.steps.resumption import MOST_BYTES, Loop
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes, OpenDB
 
-__all__ = ["TestSignals", "TestSleeps", "TestState", "TestStepLoops", "TestSteps"]
+__all__ = ["TestSignals", "TestSleeps", "TestState", "TestStepLoops", "TestSteps", "TestStepsOfLeftJobs"]
 
 Handler = Callable[[LeasedJob], object]
 
@@ -209,6 +209,10 @@ class TestSteps:
         assert again.id == job.id
         assert queue.db.steps.list(job.id) == []
         assert again.step("charge", lambda: "new") == "new"
+
+
+class TestStepsOfLeftJobs:
+    """When the steps of a job are deleted."""
 
     def test_a_dead_job_keeps_its_steps_until_it_has_left(self, queue: Queue) -> None:
         job = leased(queue)
