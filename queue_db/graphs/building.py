@@ -63,7 +63,7 @@ class NewNode:
         return f"<NewNode {self.name!r}: {self.job.kind!r} in {self.job.queue!r}>"
 
 
-Parents: TypeAlias = "NewNode | str | Iterable[NewNode | str]"
+Parents: TypeAlias = NewNode | str | Iterable[NewNode | str]
 """One node or several, each by its handle or its name."""
 
 Send = Callable[[Sequence[Planned], Sequence[Sequence[str]]], tuple[int, Sequence[int]]]

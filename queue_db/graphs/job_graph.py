@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from queue_db.codecs import decoded_or_text
+from queue_db.core import Core
 from queue_db.graphs.building import NewGraph, NodeOptions, Parents, joining
 from queue_db.graphs.model import IfFailed, Node
 from queue_db.graphs.registry import node_of
 from queue_db.graphs.store import reading
 from queue_db.graphs.store.enqueue import Joining
-
-if TYPE_CHECKING:
-    from queue_db.core import Core
-    from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob
 
 
 class JobGraph:
