@@ -36,7 +36,7 @@ class InGraph:
     def parents(self) -> dict[str, Node]:
         """The parents of the job in its graph, by name, each with its state and result; empty without a graph.
 
-        This reads the database. A coroutine of a worker calls ``await asyncio.to_thread(job.parents)``.
+        This reads the database. A coroutine takes an AsyncLeasedJob and awaits it.
         """
         return {} if self.graph is None else self.graph.parents()
 

@@ -334,7 +334,7 @@ class LeasedJob(Resumable, InGraph, JobData, Generic[Payload_co]):
         call ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
         AsyncSession, and awaits the verdict.
         """
-        if using is not None and is_for_tasks(using):
+        if using is not None and _is_for_tasks(using):
             return self._complete_in_task(using)
         return self.source.complete_many([self], using=cast("Connection | Session | None", using))[0]
 
@@ -449,7 +449,7 @@ class JobTransaction:
         confirm(self._job)
 
 
-def is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
+def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
     """Whether ``using`` is a connection or session of asyncio, and the caller runs on an event loop and can await the verdict."""
     if not (hasattr(using, "sync_session") or hasattr(using, "sync_connection")):
         return False

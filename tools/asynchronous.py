@@ -62,7 +62,7 @@ _PARTS = [
 ]
 _OF_QUEUES = ["claim_if_idle", "records_of", "transaction_on_loop", "progress_of", "extend_unlocked", "adjust_attempts"]
 _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lost", "waited", "snapshot_row"]
-_OF_RESUMABLE = ["step", "step_transaction", "loop"]
+_OF_RESUMABLE = ["state", "step", "step_transaction", "loop"]
 _OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "present", "known", "after_publish"]
 
 #: What the queue does not import.

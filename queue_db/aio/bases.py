@@ -13,15 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queue_db.concurrency.greenlets import run
 from queue_db.leased_job import JobData, LeasedJob, Payload_co
 from queue_db.queue import Queue
-from queue_db.slices import type_hint
+from queue_db.slices import load, type_hint
 
 if TYPE_CHECKING:
     from queue_db.aio.db import AsyncQueueDB
     from queue_db.aio.queue import AsyncQueue
-    from queue_db.steps.resumption import Loop
+    from queue_db.steps.resumption import AsyncJobState, AsyncLoop, Resumption
 else:
     AsyncQueue, AsyncQueueDB = (type_hint("queue_db.aio", name) for name in ("AsyncQueue", "AsyncQueueDB"))
-    Loop = type_hint("queue_db.steps.resumption", "Loop")
+    AsyncJobState, AsyncLoop = (type_hint("queue_db.steps.resumption", name) for name in ("AsyncJobState", "AsyncLoop"))
 
 Sync = TypeVar("Sync")
 _P = ParamSpec("_P")
@@ -71,6 +71,12 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
         #: The worker name that was given to the claim; None: ``db.worker``.
         self.worker = leased.worker
 
+    @property
+    def state(self) -> AsyncJobState:
+        """What the job keeps from run to run: ``await job.state.load()``, ``await job.state.save(value)``, JSON of at most 64 KB."""
+        made: AsyncJobState = load("steps.resumption", "AsyncJobState")(_resumption(self.leased))
+        return made
+
     async def step(self, name: str, function: Callable[_P, Coroutine[Any, Any, _T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Await ``function`` and store its result; when the job runs again, return the stored result without the call.
 
@@ -82,7 +88,7 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
         :raises HandlerResultError: the result is no JSON, or longer than 64 KB.
         :raises LeaseLostError: the lease was lost; nothing was stored.
         """
-        result: _T = await self.leased.step(name, function, *args, **kwargs)
+        result: _T = await _resumption(self.leased).async_step(name, function, args, kwargs)
         return result
 
     async def step_transaction(
@@ -99,13 +105,13 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
 
         :raises LeaseLostError: the lease was lost; what the function wrote is rolled back.
         """
-        result: _T = await self.leased.step_transaction(name, function, *args, **kwargs)
+        result: _T = await _resumption(self.leased).async_step_transaction(name, function, args, kwargs)
         return result
 
     async def loop(
         self,
         name: str,
-        function: Callable[Concatenate[Loop, _P], Coroutine[Any, Any, _T]],
+        function: Callable[Concatenate[AsyncLoop, _P], Coroutine[Any, Any, _T]],
         /,
         *args: _P.args,
         **kwargs: _P.kwargs,
@@ -114,8 +120,13 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
 
         While the worker stops, ``advance`` ends the run, and the attempt is not counted.
         """
-        result: _T = await self.leased.loop(name, function, *args, **kwargs)
+        result: _T = await _resumption(self.leased).async_loop(name, function, args, kwargs)
         return result
+
+
+def _resumption(job: LeasedJob) -> Resumption:
+    found: Resumption = load("steps.resumption", "resumption_of")(job)
+    return found
 
 
 def settled(jobs: Any) -> Any:

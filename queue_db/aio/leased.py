@@ -20,11 +20,9 @@ from queue_db.slices import load, type_hint
 if TYPE_CHECKING:
     from queue_db.graphs.aio import AsyncJobGraph
     from queue_db.graphs.model import Node
-    from queue_db.steps.resumption import JobState
 else:
     AsyncJobGraph = type_hint("queue_db.graphs.aio", "AsyncJobGraph")
     Node = type_hint("queue_db.graphs.model", "Node")
-    JobState = type_hint("queue_db.steps.resumption", "JobState")
 
 
 class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
@@ -118,19 +116,14 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""
         return await self._run(self.leased.settle, outcome)
 
-    @property
-    def state(self) -> JobState:
-        """What the job keeps from run to run: ``job.state.load()`` and ``job.state.save(value)``, JSON of at most 64 KB."""
-        return self.leased.state
-
-    async def sleep(self, seconds: float, *, name: str = "") -> Any:
+    async def sleep(self, seconds: float, *, name: str = "") -> None:
         """End this run, and run the job again after ``seconds``; then this call returns at once. The attempt is not counted.
 
         :param name: needed if the job sleeps several times.
         :raises ArgumentError: this run has slept with this name before.
         :raises LeaseLostError: the lease was lost.
         """
-        return await self._run(self.leased.sleep, seconds, name=name)
+        await self._run(self.leased.sleep, seconds, name=name)
 
     async def wait_for(self, signal: str, *, timeout: float | None = None) -> Any:
         """Return the payload of a signal: of ``db.steps.send(job.id, signal, payload)``, or of a :meth:`callback`.
@@ -144,7 +137,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         """
         return await self._run(self.leased.wait_for, signal, timeout=timeout)
 
-    async def callback(self, signal: str) -> Any:
+    async def callback(self, signal: str) -> str:
         """Make a token with which a stranger sends the signal, once: ``POST /api/v1/callbacks/{token}`` of the service.
 
         Each call makes another one, so call it in the step that hands it over.
@@ -162,7 +155,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
     async def parents(self) -> dict[str, Node]:
         """The parents of the job in its graph, by name, each with its state and result; empty without a graph.
 
-        This reads the database. A coroutine of a worker calls ``await asyncio.to_thread(job.parents)``.
+        This reads the database. A coroutine takes an AsyncLeasedJob and awaits it.
         """
         return await self._run(self.leased.parents)
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from queue_db import arguments
 from queue_db.codecs import Codec, described
 from queue_db.errors import ArgumentError, HandlerResultError, LeaseLostError
-from queue_db.leased_job import LeasedJob, is_for_tasks
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Suspended
-from queue_db.resumable import by_coroutine
 from queue_db.steps.records import Records
 from queue_db.steps.store import Key, Phase, Record, Wait, What
 from queue_db.steps.tables import NAME_LENGTH
@@ -38,25 +37,43 @@ _HOW = {
 
 
 class JobState:
-    """What a job keeps from run to run. A coroutine awaits both verbs."""
+    """What a job keeps from run to run."""
 
     def __init__(self, resumption: Resumption) -> None:
         self._resumption = resumption
 
     def load(self, default: Any = None) -> Any:
         """What was saved last, by this run or an earlier one; ``default`` if nothing was."""
-        return self._resumption.called(by_coroutine(), self._resumption.load_state, default)
+        return self._resumption.load_state(default)
 
-    def save(self, value: Any) -> Any:
+    def save(self, value: Any) -> Verdict:
         """Save a value: JSON of at most 64 KB. Returns the verdict: LOST if the lease was lost, and then nothing was saved.
 
         :raises ArgumentError: the value is no JSON, or too long.
         """
-        return self._resumption.called(by_coroutine(), self._resumption.save_state, value)
+        return self._resumption.save_state(value)
+
+
+class AsyncJobState:
+    """:class:`JobState` for a coroutine, which awaits both verbs."""
+
+    def __init__(self, resumption: Resumption) -> None:
+        self._resumption = resumption
+
+    async def load(self, default: Any = None) -> Any:
+        """What was saved last, by this run or an earlier one; ``default`` if nothing was."""
+        return await self._resumption.records.awaited(self._resumption.load_state, default)
+
+    async def save(self, value: Any) -> Verdict:
+        """Save a value: JSON of at most 64 KB. Returns the verdict: LOST if the lease was lost, and then nothing was saved.
+
+        :raises ArgumentError: the value is no JSON, or too long.
+        """
+        return await self._resumption.records.awaited(self._resumption.save_state, value)
 
 
 class Loop:
-    """Where a loop is. A coroutine awaits its verbs.
+    """Where a loop is.
 
     :ivar cursor: what :meth:`advance` was given last, in this run or an earlier one; None: the loop begins.
     """
@@ -66,20 +83,51 @@ class Loop:
         self._key = key
         self.cursor = cursor
 
-    def advance(self, cursor: Any, *, using: Connection | Session | AsyncConnection | AsyncSession | None = None) -> Any:
+    def advance(self, cursor: Any, *, using: Connection | Session | None = None) -> None:
         """Store how far the loop is, then :meth:`check`.
 
         :param cursor: JSON, such as the id of the last row that is done.
         :param using: a transaction of yours: the cursor is stored if it is committed. :meth:`check` is then left to you.
         :raises LeaseLostError: the lease was lost; nothing was stored.
         """
-        if using is not None and is_for_tasks(using):
-            return self._resumption.advance_in_task(self, self._key, cursor, using)
-        return self._resumption.called(by_coroutine(), self._resumption.advance, self, self._key, cursor, using)
+        self._resumption.advance(self._key, cursor, using)
+        self.cursor = cursor
 
-    def check(self) -> Any:
+    def check(self) -> None:
         """End the run if the worker stops: the job is released, and the attempt is not counted. Otherwise do nothing."""
-        return self._resumption.called(by_coroutine(), self._resumption.check)
+        self._resumption.check()
+
+
+class AsyncLoop:
+    """:class:`Loop` for a coroutine, which awaits its verbs.
+
+    :ivar cursor: what :meth:`advance` was given last, in this run or an earlier one; None: the loop begins.
+    """
+
+    def __init__(self, resumption: Resumption, key: Key, cursor: Any) -> None:
+        self._resumption = resumption
+        self._key = key
+        self.cursor = cursor
+
+    async def advance(self, cursor: Any, *, using: AsyncConnection | AsyncSession | None = None) -> None:
+        """Store how far the loop is, then :meth:`check`.
+
+        :param cursor: JSON, such as the id of the last row that is done.
+        :param using: a transaction of yours: the cursor is stored if it is committed. :meth:`check` is then left to you.
+        :raises LeaseLostError: the lease was lost; nothing was stored.
+        """
+        resumption = self._resumption
+        if using is None:
+            await resumption.records.awaited(resumption.advance, self._key, cursor)
+        else:
+            from queue_db.concurrency.greenlets import joined, run
+
+            await run(resumption.advance, self._key, cursor, joined(using))
+        self.cursor = cursor
+
+    async def check(self) -> None:
+        """End the run if the worker stops: the job is released, and the attempt is not counted. Otherwise do nothing."""
+        await self._resumption.records.awaited(self._resumption.check)
 
 
 def resumption_of(job: LeasedJob) -> Resumption:
@@ -103,43 +151,36 @@ class Resumption:
         self._now = 0
         self._used: set[Key] = set()
 
-    def called(self, awaits: bool, verb: Callable[..., Any], *given: Any) -> Any:
-        """Call a verb; for a coroutine return what it awaits."""
-        return self.records.awaited(verb, *given) if awaits else verb(*given)
-
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool) -> Any:
-        if self._awaited(name, function, awaits=awaits):
-            return self._step_in_task(name, function, args, named)
+    def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        self._check(name, function, awaited=False)
         with self._once(name) as key:
             done, value, _ = self._look(key)
             return value if done else self._keep(key, function(*args, **named))
 
-    async def _step_in_task(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    async def async_step(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        self._check(name, function, awaited=True)
         with self._once(name) as key:
             done, value, _ = await self.records.awaited(self._look, key)
             return value if done else await self.records.awaited(self._keep, key, await function(*args, **named))
 
-    def loop(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool) -> Any:
-        if self._awaited(name, function, awaits=awaits):
-            return self._loop_in_task(name, function, args, named)
+    def loop(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        self._check(name, function, awaited=False)
         with self._once(name) as key:
             done, value, cursor = self._look(key)
             return value if done else self._keep(key, function(Loop(self, key, cursor), *args, **named))
 
-    async def _loop_in_task(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    async def async_loop(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        self._check(name, function, awaited=True)
         with self._once(name) as key:
             done, value, cursor = await self.records.awaited(self._look, key)
             if done:
                 return value
-            return await self.records.awaited(self._keep, key, await function(Loop(self, key, cursor), *args, **named))
+            return await self.records.awaited(self._keep, key, await function(AsyncLoop(self, key, cursor), *args, **named))
 
-    def step_transaction(
-        self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], *, awaits: bool
-    ) -> Any:
-        if self._awaited(name, function, awaits=awaits):
-            return self._transaction_in_task(name, function, args, named)
+    def step_transaction(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        self._check(name, function, awaited=False)
         with self._once(name) as key:
             done, value, _ = self._look(key)
             if done:
@@ -149,9 +190,10 @@ class Resumption:
                 self._write(key, record, connection)
             return self._noted(key, record)
 
-    async def _transaction_in_task(
+    async def async_step_transaction(
         self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
     ) -> Any:
+        self._check(name, function, awaited=True)
         from queue_db.concurrency.greenlets import joined, run
 
         with self._once(name) as key:
@@ -163,18 +205,11 @@ class Resumption:
                 await run(self._write, key, record, joined(connection))
             return self._noted(key, record)
 
-    def advance(self, loop: Loop, key: Key, cursor: Any, using: Any = None) -> None:
+    def advance(self, key: Key, cursor: Any, using: Connection | Session | None = None) -> None:
         record = Record(Phase.BEGUN, self._text(f"the cursor of {key.name!r}", cursor, ArgumentError))
         self._write(key, record, using)
-        loop.cursor = cursor
         if using is None:
             self.check()
-
-    async def advance_in_task(self, loop: Loop, key: Key, cursor: Any, using: AsyncConnection | AsyncSession) -> None:
-        """:meth:`advance` in a transaction of the running event loop."""
-        from queue_db.concurrency.greenlets import joined, run
-
-        await run(self.advance, loop, key, cursor, joined(using))
 
     def check(self) -> None:
         stopping = getattr(self._job.claimant, "stopping", None)
@@ -245,14 +280,16 @@ class Resumption:
             self._used.discard(key)
             raise
 
-    def _awaited(self, name: str, function: Callable[..., Any], *, awaits: bool) -> bool:
-        """Whether the function of a step is awaited."""
-        asynchronous = arguments.asynchronous(function)
-        if awaits and not asynchronous:
-            raise ArgumentError(f"the function of the step {name!r} is awaited in a coroutine: make it an async def")
+    def _check(self, name: str, function: Callable[..., Any], *, awaited: bool) -> None:
+        """Check the function of a step.
+
+        :raises ArgumentError: it is no function, or is not awaited although it is an ``async def``, or the other way round.
+        """
         if (problem := arguments.not_run(function)) is not None:
             raise ArgumentError(f"the function of the step {name!r} {problem}")
-        return asynchronous
+        if arguments.asynchronous(function) is not awaited:
+            how = "is awaited: make it an async def" if awaited else "is an async def: annotate the handler's job as AsyncLeasedJob"
+            raise ArgumentError(f"the function of the step {name!r} {how}")
 
     def _records(self, *, again: bool = False) -> dict[Key, Record]:
         if self._found is None or again:

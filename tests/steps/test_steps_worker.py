@@ -113,7 +113,7 @@ def test_coroutines_have_steps_too(db: QueueDB, queue: Queue, kind: str) -> None
             await loop.check()
 
     @worker.handles("order", max_attempts=2)
-    async def order(job: LeasedJob) -> None:
+    async def order(job: AsyncLeasedJob) -> None:
         both = await asyncio.gather(job.step("one", charge, 1), job.step("two", charge, 2))
         booked = await job.step_transaction("book", book, 1)
         await job.loop("count", count)
@@ -176,7 +176,7 @@ class TestHelpers:
             ran.append(job.wait_for("approved"))
 
         @worker.handles("async order")
-        async def async_order(job: LeasedJob) -> None:
+        async def async_order(job: AsyncLeasedJob) -> None:
             ran.append(await job.wait_for("approved"))
 
         ids = [queue.enqueue(kind) for kind in ("order", "async order")]
@@ -211,7 +211,7 @@ class TestHelpers:
         async def charge() -> int:
             return 1
 
-        async def order(job: LeasedJob) -> object:
+        async def order(job: AsyncLeasedJob) -> object:
             return [await job.step("charge", charge), await job.wait_for("approved")]
 
         assert asyncio.run(order(made_job(signals={"approved": 2}))) == [1, 2]
