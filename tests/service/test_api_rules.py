@@ -134,6 +134,9 @@ def test_after_of_one_list_is_not_taken_for_another(db: QueueDB, name: str, clie
     rest[2].bury(OSError("broken"))
     rest[3].fail(KeyError("broken"))
     queue.claim()[0].fail(OSError("broken"))
+    for _ in range(2):
+        with db.graph() as graph:
+            graph.add(name, "after", after=graph.add(name, "before", delay=60))
     client.post(f"/api/v1/queues/{name}/pause")
     client.post(f"/api/v1/queues/{name}/resume")
     queue.enqueue_many([("mail", None)] * 3)
@@ -144,6 +147,8 @@ def test_after_of_one_list_is_not_taken_for_another(db: QueueDB, name: str, clie
         *((path, {"queue": name, **more}) for path in ("/api/v1/dead", "/api/v1/finished") for more in ({}, {"kind": "mail"})),
         ("/api/v1/failures", {"queue": name}),
         ("/api/v1/batches", {}),
+        ("/api/v1/graphs", {}),
+        (f"/api/v1/graphs/{graph.id}/nodes", {}),
         ("/api/v1/actions", {}),
     ]
     with_after = {line for line, one in OPERATIONS.items() if line.startswith("GET ") and "after" in parameters(one)}
@@ -153,7 +158,7 @@ def test_after_of_one_list_is_not_taken_for_another(db: QueueDB, name: str, clie
         taken = [one for one in pages if client.get(path, params={**params, "after": one}).status_code == 200]
         assert taken == [pages[number]], (path, params)
         assert client.get(path, params={**params, "after": "1"}).status_code == 422
-    assert len(with_after) == 10, "a new list is to be here; messages, events and metrics have positions and times of their own"
+    assert len(with_after) == 12, "a new list is to be here; messages, events and metrics have positions and times of their own"
 
 
 def queues_listed(client: httpx2.Client, path: str) -> set[str]:
