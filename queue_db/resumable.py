@@ -36,7 +36,7 @@ class Resumable:
         :meth:`step_transaction`.
 
         :param name: one name for each step of the job, at most 100 characters.
-        :raises ArgumentError: this run has used the name before, or ``function`` is an ``async def``, which needs an AsyncLeasedJob.
+        :raises ArgumentError: this run has used the name before, or ``function`` is an ``async def``: it needs an AsyncLeasedJob.
         :raises HandlerResultError: the result is no JSON, or longer than 64 KB.
         :raises LeaseLostError: the lease was lost; nothing was stored.
         """

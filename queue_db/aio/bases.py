@@ -73,7 +73,7 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
 
     @property
     def state(self) -> AsyncJobState:
-        """What the job keeps from run to run: ``await job.state.load()``, ``await job.state.save(value)``, JSON of at most 64 KB."""
+        """What the job keeps from run to run: ``await job.state.load()`` and ``.save(value)``, JSON of at most 64 KB."""
         made: AsyncJobState = load("steps.resumption", "AsyncJobState")(_resumption(self.leased))
         return made
 

@@ -5,7 +5,7 @@ Fixtures for pytest are in :mod:`.fixtures`, the conformance suite for dialects 
 
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.comparing import ComparedRow, compare
-from queue_db.testing.jobs import job
+from queue_db.testing.jobs import async_job, job
 from queue_db.testing.running import drain, inline
 from queue_db.testing.statements import counted_statements
 from queue_db.testing.tasks import InlineTasks, TaskRun, aassert_enqueued, assert_enqueued, bound_tasks, inline_tasks
@@ -17,6 +17,7 @@ __all__ = [
     "TaskRun",
     "aassert_enqueued",
     "assert_enqueued",
+    "async_job",
     "bound_tasks",
     "compare",
     "counted_statements",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import count
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,6 +19,10 @@ from queue_db.steps.records import Records
 from queue_db.steps.resumption import encoded
 from queue_db.steps.store import Key, Phase, Record, Wait, What
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
+from queue_db.worker.handlers import awaited_job
+
+if TYPE_CHECKING:
+    from queue_db.aio import AsyncLeasedJob
 
 
 def job(
@@ -86,6 +90,11 @@ def job(
     if schema is not None:
         made.understood(Schema(schema).read(kind, made.payload))
     return made
+
+
+def async_job(payload: Any = None, **options: Any) -> AsyncLeasedJob[Any]:
+    """:func:`job` for a coroutine that takes an AsyncLeasedJob."""
+    return awaited_job(job(payload, **options))
 
 
 class _Nowhere:

@@ -11,11 +11,13 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import ArgumentError, ConfigurationError, LeasedJob, Queue, QueueDB, State, Suspended
-from queue_db.steps.resumption import Loop
-from queue_db.testing import drain
+from queue_db.aio import AsyncLeasedJob
+from queue_db.steps.resumption import AsyncLoop, Loop
+from queue_db.testing import async_job, drain
 from queue_db.testing import job as made_job
 from queue_db.worker import Worker
 from queue_db.worker.events import JobEvent
+from queue_db.worker.handlers import awaited_job
 from tests.patience import PATIENCE
 from tests.worker.harness import Log
 
@@ -106,7 +108,7 @@ def test_coroutines_have_steps_too(db: QueueDB, queue: Queue, kind: str) -> None
     async def book(connection: Any, number: int) -> int:
         return int((await connection.execute(text("SELECT 1"))).scalar_one()) + number
 
-    async def count(loop: Loop) -> None:
+    async def count(loop: AsyncLoop) -> None:
         for number in range(loop.cursor or 0, 3):
             ran.append(("row", number))
             await loop.advance(number + 1)
@@ -135,31 +137,18 @@ def test_coroutines_have_steps_too(db: QueueDB, queue: Queue, kind: str) -> None
     assert db.queues().count(queue.name) == 0
 
 
-def test_a_coroutine_awaits_a_coroutine(queue: Queue) -> None:
+def test_a_coroutine_function_is_awaited_by_its_job_and_no_other_is(queue: Queue) -> None:
     queue.enqueue("order")
     (job,) = queue.claim()
 
-    async def handler() -> None:
-        with pytest.raises(ArgumentError, match="the step 'charge' is awaited in a coroutine: make it an async def"):
-            job.step("charge", lambda: 1)
+    async def charge() -> int:
+        return 1
 
-    asyncio.run(handler())
-    assert job.complete()
-
-
-def test_a_plain_function_that_a_coroutine_calls_awaits_nothing(queue: Queue) -> None:
-    queue.enqueue("order")
-    (job,) = queue.claim()
-
-    def helper() -> None:
-        assert job.step("charge", lambda: 1) == 1
-        job.sleep(60)
-
-    async def handler() -> None:
-        helper()
-
-    with pytest.raises(Suspended):
-        asyncio.run(handler())
+    with pytest.raises(ArgumentError, match="step 'charge' is an async def: annotate the handler's job as AsyncLeasedJob"):
+        job.step("charge", charge)
+    with pytest.raises(ArgumentError, match="the step 'charge' is awaited: make it an async def"):
+        asyncio.run(awaited_job(job).step("charge", lambda: 1))  # type: ignore[arg-type, return-value]
+    assert asyncio.run(awaited_job(job).step("charge", charge)) == 1
 
 
 class TestHelpers:
@@ -214,9 +203,9 @@ class TestHelpers:
         async def order(job: AsyncLeasedJob) -> object:
             return [await job.step("charge", charge), await job.wait_for("approved")]
 
-        assert asyncio.run(order(made_job(signals={"approved": 2}))) == [1, 2]
+        assert asyncio.run(order(async_job(signals={"approved": 2}))) == [1, 2]
         with pytest.raises(Suspended):
-            asyncio.run(order(made_job()))
+            asyncio.run(order(async_job()))
 
     @pytest.mark.parametrize("kind", ["sqlite"])
     def test_a_message_of_a_feed_has_no_steps(self, db: QueueDB, name: str) -> None:
