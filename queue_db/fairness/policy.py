@@ -117,8 +117,8 @@ class Fair:
             return result
         search, asked = self._search(tx, request)
         search.one_each = request.limit == 1 or turns.many
-        if not tx.dialect.served:
-            tx.begin()
+        if request.delete_on_claim or not tx.dialect.served:
+            tx.begin()  # more statements follow in this transaction
         rows, tried = dialect_of(tx.dialect).claim(tx, search)
         result = self._result(search, asked, rows, tried)
         turns.many = len(rows) >= request.limit and len({row.group_key for row in result.rows}) == len(rows) and not search.weights

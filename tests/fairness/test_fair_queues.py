@@ -74,7 +74,7 @@ def test_weights_hold_while_the_groups_have_jobs(fair: Queue, limits: tuple[int,
 
 
 @pytest.mark.rest("the same with 200 jobs stands for it")
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"], scope="session")
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 def test_weights_hold_over_4000_claims(fair: Queue) -> None:
     fair.fair(weights={"three": 3})
     add(fair, "one", 1200)
