@@ -51,7 +51,7 @@ class Steps:
     def list(self, job_id: int) -> list[Step]:
         """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left."""
         arguments.whole("job_id", job_id, 0, _HIGHEST)
-        now, found = self._core.read("steps.of_job", _read, job_id)
+        now, found = self._core.read("list_steps", _read, job_id)
         return [self._step(key, *one, now) for key, one in found.items() if key.what is not What.CALLBACK]
 
     def send(self, job_id: int, signal: str, payload: Any = None, *, using: Connection | Session | None = None) -> bool:
@@ -83,7 +83,7 @@ class Steps:
         """
         job_id = job_of(token)
         text = encoded(self._core.codec, "the payload", payload)
-        return None if job_id is None else self._core.write("steps.call_back", _call_back, job_id, sha256_of(token), text)
+        return None if job_id is None else self._core.write("call_back", _call_back, job_id, sha256_of(token), text)
 
     def _step(self, key: Key, record: Record, changed_at: int, now: int) -> Step:
         slept = key.what is What.SLEEP and record.ends_at is not None and record.ends_at <= now

@@ -60,7 +60,7 @@ class Policies:
 
     def read(self, core: Core) -> None:
         """Read the policies."""
-        found = core.read("policies.read", _read, self.of)
+        found = core.read("read_policies", _read, self.of)
         self._read_at = time.monotonic()
         self.of, self.stale = found, False
 

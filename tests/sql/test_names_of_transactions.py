@@ -51,7 +51,12 @@ OTHER_READS = {
     "dialects/transactions.py": {"'__name__'", "frame.f_globals", "traceback.walk_tb"},  # whether an error came within the driver
     "processes/main.py": {"'__qualname__'"},  # where another process finds the handler
     "service/api/settlements.py": {"RemoteError.__name__"},  # a class
-    "worker/handlers.py": {"kind.__name__", "'__name__'"},  # a class, and a function given in place of a kind, in messages
+    "tasks/annotations.py": {"inspect.unwrap", "origin.__name__"},  # the function of an annotation, and a class
+    "tasks/coding.py": {"cls.__name__"},  # a class in a message
+    "tasks/payloads.py": {"read.__name__", "made.__qualname__", "function.__qualname__"},  # the model of a task in messages, and
+    # where another process finds the handler
+    "tasks/registry.py": {"'__name__'"},  # the kind of a task's jobs: documented
+    "worker/handlers.py": {"kind.__name__", "one.__name__", "'__name__'"},  # classes, and a function given in place of a kind
 }
 
 
