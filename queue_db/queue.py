@@ -14,6 +14,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import ATTEMPTS
 from queue_db.errors import LeaseLostError
+from queue_db.group_administration import GroupAdministration
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
     DeathReason,
@@ -63,7 +64,7 @@ else:
 _POP_LEASE = 60_000_000
 
 
-class Queue(QueueAdministration):
+class Queue(QueueAdministration, GroupAdministration):
     """One queue: enqueue, claim, settle, inspect. Safe to share between threads; get it from :meth:`QueueDB.queue`."""
 
     def __init__(self, core: Core, name: str, db: Any) -> None:

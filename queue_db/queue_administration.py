@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from queue_db.core import Core
-from queue_db.group_administration import GroupAdministration
 from queue_db.model import UNCHANGED, Controls, Job, PresentState, State, Unchanged, Verdict
 from queue_db.slices import load, type_hint
 from queue_db.store import controls
@@ -17,7 +16,7 @@ else:
     JobPage, QueueStats = (type_hint("queue_db", name) for name in ("JobPage", "QueueStats"))
 
 
-class QueueAdministration(GroupAdministration):
+class QueueAdministration:
     """The part of a :class:`~queue_db.Queue` that looks at jobs, changes them and controls the workers."""
 
     core: Core

@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # --- which classes ------------------------------------------------------------------------------------------------------
 
+# The most characters of a line.
+_WIDTH = 132
+
 
 class Twin(NamedTuple):
     """A synchronous class that has a twin for asyncio."""
@@ -399,8 +402,9 @@ def file_for_tasks(file: str, root: Path = ROOT) -> str:
         line for (twin, source), text in zip(twins, classes, strict=True) for line in imports_of(twin, text, source.parts(root))
     }
     origins = ", ".join(dict.fromkeys(part.path.relative_to(root).as_posix() for _, each in twins for part in each.parts(root)))
+    told, rule = f"# Generated from {origins}.", "Do not change it: `make aio` writes it anew."
     head = [
-        f"# Generated from {origins}. Do not change it: `make aio` writes it anew.",
+        f"{told} {rule}" if len(told) + len(rule) < _WIDTH else f"{told}\n# {rule}",
         f'"""{", ".join(twin.name for twin, _ in twins)} for asyncio."""\n',
         "from __future__ import annotations\n",
         *(line for line in sorted(imports) if not line.startswith(f"from queue_db.{file} ")),

@@ -1,4 +1,5 @@
-# Generated from queue_db/queue.py, queue_db/queue_administration.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/queue.py, queue_db/queue_administration.py, queue_db/group_administration.py.
+# Do not change it: `make aio` writes it anew.
 """Queue for asyncio."""
 
 from __future__ import annotations
@@ -13,7 +14,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from queue_db.aio.bases import QueueTwin, settled
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.concurrency.greenlets import joined, run, within
-from queue_db.model import UNCHANGED, Controls, DeathReason, Job, OnDuplicate, PresentState, State, StoredResult, Unchanged, Verdict
+from queue_db.model import (
+    UNCHANGED,
+    Controls,
+    DeathReason,
+    GroupLimit,
+    Job,
+    OnDuplicate,
+    PresentState,
+    State,
+    StoredResult,
+    Unchanged,
+    Verdict,
+)
 from queue_db.slices import type_hint
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
@@ -473,3 +486,50 @@ class AsyncQueue(QueueTwin):
     async def purge(self) -> int:
         """Delete all due, scheduled and blocked jobs, in portions; return the number of deleted jobs. Running jobs stay."""
         return await run(self._sync.purge)
+
+    async def fair(self, enabled: bool = True, *, weights: Mapping[str, int] | None = None) -> None:
+        """Let claims take turns among the groups that have due jobs: each group has one job in a turn, or as many as its weight.
+
+        The jobs of a group in a fair queue do not wait for each other; a group is a tenant, a customer or a host. Priorities come
+        first, and groups take turns within a priority. Claims of all kinds obey, other processes within a second. Jobs without a
+        group are taken when no other is due, and by one claim in 64.
+
+        :param enabled: False: the queue is as any other again. Its jobs that wait stay due; groups order those that are added.
+        :param weights: the weights of some groups, 1 to 1,000; those of other groups stay. 1 is the weight of all others.
+        :raises ArgumentError: an argument is out of range.
+        """
+        await run(self._sync.fair, enabled, weights=weights)
+
+    async def limit_groups(
+        self,
+        *,
+        group: str | None = None,
+        prefix: str | None = None,
+        concurrency: int | Unchanged | None = UNCHANGED,
+        rate: int | Unchanged | None = UNCHANGED,
+        per: float | Unchanged | None = UNCHANGED,
+    ) -> None:
+        """Change limits of the groups of a fair queue, over all workers. A limit that is not given stays; None removes it.
+
+        Without ``group`` and ``prefix`` it is the limit of each group that has none of its own. All claims obey, in other processes
+        within a second. No job is above a limit while its lease lasts.
+
+        :param group: limit this group.
+        :param prefix: a limit that all groups share whose names begin so, beside those of the groups.
+        :param concurrency: the most jobs that run at once.
+        :param rate: the most jobs that start in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
+        :param per: the seconds of ``rate``; None: one second.
+        :raises ArgumentError: the queue is not fair, no limit is given, or an argument is out of range.
+        """
+        await run(self._sync.limit_groups, group=group, prefix=prefix, concurrency=concurrency, rate=rate, per=per)
+
+    async def group_limits(self) -> list[GroupLimit]:
+        """The weights and limits of groups that :meth:`fair` and :meth:`limit_groups` have set."""
+        return await run(self._sync.group_limits)
+
+    async def repair_groups(self) -> int:
+        """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.
+
+        A group gets into this state when one of its jobs is deleted by hand. Workers call this method once a minute.
+        """
+        return await run(self._sync.repair_groups)

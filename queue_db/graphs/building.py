@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack, overload
 
 from sqlalchemy import Connection
 
@@ -44,6 +44,18 @@ class NodeOptions(TypedDict, total=False):
     group: str | None
     max_attempts: int
     headers: Mapping[str, Any] | None
+
+
+class TypedCall(Protocol):
+    """A call of a typed task: what ``welcome.call(user=7)`` returns."""
+
+    @property
+    def queue(self) -> str:
+        """The queue of its job."""
+
+    @property
+    def item(self) -> tuple[str, Any, Mapping[str, Any]]:
+        """Kind, payload and options of its job."""
 
 
 @dataclass(eq=False, slots=True)
@@ -87,6 +99,12 @@ class NewGraph:
         #: The id of the graph, for ``db.graphs``; None: the block has not ended yet.
         self.id: int | None = None
 
+    @overload
+    def add(
+        self, call: TypedCall, /, *, after: Parents = (), if_failed: IfFailed = "cancel", name: str | None = None
+    ) -> NewNode: ...
+
+    @overload
     def add(
         self,
         queue: str,
@@ -97,8 +115,22 @@ class NewGraph:
         if_failed: IfFailed = "cancel",
         name: str | None = None,
         **options: Unpack[NodeOptions],
+    ) -> NewNode: ...
+
+    def add(
+        self,
+        queue: str | TypedCall,
+        kind: str = "",
+        payload: Any = None,
+        *,
+        after: Parents = (),
+        if_failed: IfFailed = "cancel",
+        name: str | None = None,
+        **options: Unpack[NodeOptions],
     ) -> NewNode:
         """Add a node: a job that is enqueued with the graph, and starts when all its parents have left their queues.
+
+        In place of queue, kind, payload and options it takes a call of a typed task: ``graph.add(welcome.call(user=7))``.
 
         :param after: its parents. A name may be that of a node that comes later.
         :param if_failed: what becomes of the node if a parent is dead or cancelled. ``cancel``: it is cancelled, and so on down.
@@ -110,6 +142,11 @@ class NewGraph:
         :raises PayloadError: the payload cannot be stored.
         """
         self._check_open()
+        given: Mapping[str, Any] = options
+        if not isinstance(queue, str):
+            if kind or payload is not None or options:
+                raise ArgumentError(f"{queue!r} has queue, kind, payload and options: give them to using(…).call(…)")
+            (kind, payload, given), queue = queue.item, queue.queue
         if options and (unknown := options.keys() - OPTIONS):
             raise ArgumentError(f"unknown options {', '.join(sorted(unknown))}; known: {', '.join(sorted(OPTIONS))}")
         if if_failed not in IF_FAILED:
@@ -117,7 +154,8 @@ class NewGraph:
         name = f"{self._prefix}{len(self._nodes) + 1}" if name is None else arguments.name("name", name, NAME_LENGTH)
         if name in self._nodes:
             raise arguments.wrong("name", name, ": the graph has a node with this name")
-        given = options if self._core.header_provider is None else self._with_headers(options)
+        if self._core.header_provider is not None:
+            given = self._with_headers(given)
         node = NewNode(name, self._builder(queue).job(kind, payload, **given), if_failed)
         self._nodes[name] = node
         if after:

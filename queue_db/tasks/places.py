@@ -11,6 +11,7 @@ from queue_db.errors import ArgumentError, ConfigurationError
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
+    from queue_db.graphs.building import NewGraph
     from queue_db.tasks.task import Batch, NewTask, Task
 
 
@@ -23,6 +24,8 @@ class Place(Protocol):
     async def amany(self, batch: Batch, /) -> Any: ...
     def result(self, job_id: int, timeout: float, /) -> Any: ...
     async def aresult(self, job_id: int, timeout: float, /) -> Any: ...  # noqa: ASYNC109 - as AsyncQueueDB.wait
+    def graph(self, name: str | None, options: Mapping[str, Any], /) -> NewGraph: ...
+    def agraph(self, name: str | None, options: Mapping[str, Any], /) -> NewGraph: ...
 
 
 class Databases:
@@ -82,6 +85,12 @@ class Databases:
 
     async def aresult(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
         return (await self._async("aresult").wait(job_id, timeout)).result
+
+    def graph(self, name: str | None, options: Mapping[str, Any]) -> NewGraph:
+        return self._sync("graph").graph(name, **options)
+
+    def agraph(self, name: str | None, options: Mapping[str, Any]) -> NewGraph:
+        return self._async("agraph").graph(name, **options)
 
     def _sync(self, verb: str) -> QueueDB:
         if self.sync is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, ConfigurationError
@@ -17,10 +17,21 @@ from queue_db.tasks.task import Definition, Task
 from queue_db.verbs.new_jobs import policy
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
+
     from queue_db.aio import AsyncQueueDB
     from queue_db.db import QueueDB
+    from queue_db.graphs.building import NewGraph
     from queue_db.worker import Worker
     from queue_db.worker.options import WorkerOptions
+
+
+class Keep(TypedDict, total=False):
+    """How long a graph is kept."""
+
+    keep: float
 
 
 class Tasks:
@@ -158,6 +169,25 @@ class Tasks:
         :raises ArgumentError: ``db`` is neither.
         """
         self._databases.bind(db, self._by_kind)
+
+    def graph(
+        self, name: str | None = None, *, connection: Connection | Session | None = None, **options: Unpack[Keep]
+    ) -> NewGraph:
+        """Describe a graph of jobs through the QueueDB of the tasks, as :meth:`queue_db.QueueDB.graph` does.
+
+        ``graph.add(welcome.call(user=7), after=…)`` adds a node.
+
+        :param connection: the jobs commit or roll back with the caller's own data.
+        :param options: ``keep``, as there.
+        :raises ConfigurationError: the tasks have no QueueDB (:meth:`bind`).
+        """
+        return self.place.graph(name, {"using": connection, **options})
+
+    def agraph(
+        self, name: str | None = None, *, connection: AsyncConnection | AsyncSession | None = None, **options: Unpack[Keep]
+    ) -> NewGraph:
+        """:meth:`graph` for asyncio, through the AsyncQueueDB of the tasks: ``async with tasks.agraph() as graph:``."""
+        return self.place.agraph(name, {"using": connection, **options})
 
     def worker(self, db: QueueDB | AsyncQueueDB, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker that runs these tasks. By default it serves their queues.

@@ -77,6 +77,11 @@ class Call(Generic[P]):
         self.job = job
 
     @property
+    def queue(self) -> str:
+        """The queue of the job."""
+        return self.job.queue
+
+    @property
     def item(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
         """Kind, payload and options of the job, as :meth:`queue_db.Queue.enqueue_many` takes them."""
         return self.job.kind, self.job.payload, self.job.options()

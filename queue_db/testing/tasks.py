@@ -28,6 +28,7 @@ from queue_db.testing.jobs import job as job_of
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueue, AsyncQueueDB
     from queue_db.db import QueueDB
+    from queue_db.graphs.building import NewGraph
 
 P = ParamSpec("P")
 
@@ -98,6 +99,11 @@ class InlineTasks:
             raise TimeoutError(f"job {job_id} is not completed: {run!r}")
         codec = JSONCodec()
         return codec.decode(codec.encode(plain(run.outcome)))
+
+    def graph(self, name: str | None, options: Mapping[str, Any]) -> NewGraph:
+        raise ConfigurationError("a graph needs a database: bind one in place of inline_tasks, and drain a worker of the tasks")
+
+    agraph = graph
 
     async def aresult(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
         return self.result(job_id, timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from queue_db.testing.suite.fixtures import Notes
 __all__ = ["TestGraphChanges", "TestGraphFailures", "TestGraphs"]
 
 
-def _add(graph: NewGraph, queue: Queue, name: str, *after: NewNode | str, **options: object) -> NewNode:
-    return graph.add(queue.name, "step", name, name=name, after=after, **options)  # type: ignore[arg-type]
+def _add(graph: NewGraph, queue: Queue, name: str, *after: NewNode | str, **options: Any) -> NewNode:
+    return graph.add(queue.name, "step", name, name=name, after=after, **options)
 
 
 def _claimed(queue: Queue) -> dict[str, LeasedJob]:
