@@ -21,10 +21,10 @@ from queue_db.strategies import known_strategies
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 #: Of all pages together, without their code. The bars of tables are no words.
-MOST_WORDS = 35_000
+MOST_WORDS = 38_000
 
 #: Of README and docs with their code, as ``wc -w README.md docs/*.md`` counts them.
-MOST_WITH_CODE = 40_000
+MOST_WITH_CODE = 44_500
 
 
 def test_the_glossary_names_what_is_in_the_code() -> None:

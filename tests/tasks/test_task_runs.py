@@ -217,6 +217,30 @@ async def test_tasks_of_asyncio(adb: AsyncQueueDB, db: QueueDB, name: str, async
         await adb.queue(name).enqueue("welcome", {"user": "x"})
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_calls_are_nodes_of_a_graph(mail: Mail, db: QueueDB) -> None:
+    welcome = mail.welcome
+    with mail.tasks.graph("onboarding", keep=60) as graph:
+        second = graph.add(welcome.call(2), name="second")
+        graph.add(welcome.using(priority=-5).call(1), after=second)
+        with pytest.raises(ArgumentError, match=r"<Call of 'welcome'> has queue, kind, payload and options: give them to using"):
+            graph.add(welcome.call(3), "kind")  # type: ignore[call-overload]
+    assert db.graphs.get(graph.id).name == "onboarding"
+    Worker(db, mail.tasks).run(until_empty=True)
+    assert mail.seen == [(2, None), (1, None)]
+    with pytest.raises(ConfigurationError, match=r"agraph\(\) needs an AsyncQueueDB"):
+        mail.tasks.agraph()
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+async def test_calls_are_nodes_of_a_graph_of_asyncio(adb: AsyncQueueDB, name: str) -> None:
+    mail = Mail(name)
+    mail.tasks.bind(adb)
+    async with mail.tasks.agraph() as graph:
+        graph.add(mail.welcome.call(2), after=graph.add(mail.welcome.call(1)))
+    assert [node.state for node in await adb.graphs.nodes(graph.id)] == ["queued", "waiting"]
+
+
 def test_what_is_bound_decides_which_verbs_there_are(db: QueueDB, name: str) -> None:
     mail = Mail(name)
     with pytest.raises(ConfigurationError, match=r"enqueue\(\) needs a QueueDB: call tasks.bind\(QueueDB\(…\)\) first$"):
