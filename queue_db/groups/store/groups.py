@@ -95,8 +95,11 @@ def _limits(on: GroupDialect, queues: Table) -> Any:
 
 
 def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
-    """Store the due times of those ``jobs`` (id → job) that are blocked, for their admission."""
-    later = {job_id: job for job_id, job in jobs.items() if job.after or job.not_before}
+    """Store the due times of those ``jobs`` (id → job) that are blocked in their groups, for their admission.
+
+    A job without a group may be blocked too, behind its parents in a graph: its due time is not stored here.
+    """
+    later = {job_id: job for job_id, job in jobs.items() if job.group_key is not None and (job.after or job.not_before)}
     table = tx.tables.jobs
     for ids in portions(list(later), AT_ONCE):
         after = each(table.c.id, {job_id: later[job_id].after for job_id in ids}, BigInteger())

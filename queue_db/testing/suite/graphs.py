@@ -101,6 +101,15 @@ class TestGraphs:
         assert _run(queue) == ["p1", "p2"]
         assert _run(queue) == ["both", "c1", "c2"]
 
+    def test_a_child_of_a_job_with_a_group_runs_when_it_is_due(self, queue: Queue) -> None:
+        with queue.db.graph() as graph:
+            roots = [_add(graph, queue, name, group="g") for name in ("first", "second")]
+            _add(graph, queue, "child", *roots)
+            later = _add(graph, queue, "later", roots[0], delay=3600.0)
+        assert [_run(queue) for _ in range(4)] == [["first"], ["second"], ["child"], []]
+        assert later.id is not None
+        assert queue.get(later.id).state is State.SCHEDULED
+
     def test_a_child_in_another_queue(self, queue: Queue) -> None:
         other = queue.db.queue(f"{queue.name}-other")
         with queue.db.graph() as graph:
