@@ -122,7 +122,7 @@ def _move(tx: Transaction, dead_jobs: Sequence[Row[Any]]) -> None:
     ]
     for row, dead_job in zip(rows, dead_jobs, strict=True):
         row["callback_id"] = None if graph_of(dead_job.callback_id) is None else dead_job.callback_id
-    _block_behind_others(tx, rows)
+    block_behind_others(tx, rows)
     try:
         tx.connection.execute(insert(tx.tables.jobs), rows)
     except IntegrityError as error:
@@ -157,7 +157,7 @@ def _without_live_keys(
     return free, taken
 
 
-def _block_behind_others(tx: Transaction, rows: Sequence[dict[str, Any]]) -> None:
+def block_behind_others(tx: Transaction, rows: Sequence[dict[str, Any]]) -> None:
     """Lock the groups of the jobs in ``rows``, and block the jobs that have to wait for others of their group."""
     of_rows = [group_of(row["queue"], row["group_key"]) for row in rows]
     grouped = {group for group in of_rows if group is not None}

@@ -220,8 +220,8 @@ def assert_enqueued(what: Any, /, *args: Any, **kwargs: Any) -> Job | LeasedJob:
     """Check that a job was enqueued and has not left its queue; return it.
 
     ``assert_enqueued(welcome, user=7)`` looks where the task enqueues: in its QueueDB, or within :func:`inline_tasks` among the
-    jobs that ran. Arguments with a default may be left out: then they may have any value. With ``welcome.using(priority=-1)`` priority, unique key and
-    group are compared too. ``assert_enqueued(queue, "welcome", {"user": 7})`` is the same for an untyped job.
+    jobs that ran. An argument with a default may be left out, and may then have any value. With ``welcome.using(priority=-1)``
+    priority, unique key and group are compared too. For untyped jobs: ``assert_enqueued(queue, "welcome", {"user": 7})``.
 
     :raises AssertionError: there is no such job; the message lists those of the kind.
     """

@@ -108,12 +108,41 @@ def a_completion_loses_to_a_cancel(kind: str, ours: Queue, theirs: Queue) -> Non
     assert ours.db.graphs.get(graph).counts == {"cancelled": 2}
 
 
+def a_cancel_loses_to_nodes_that_a_job_adds(kind: str, ours: Queue, theirs: Queue) -> None:
+    graph = graph_of(ours, "a")
+    (job,) = ours.claim()
+    with open_transaction(ours.db) as connection:
+        joined(ours, connection, job, [])
+        late = Loser(kind, theirs.db, lambda: theirs.db.graphs.cancel(graph))
+        late.until_it_waits()
+        connection.commit()
+        assert late.result() == 3
+    assert ours.claim() == []
+    assert ours.db.graphs.get(graph).counts == {"cancelled": 3}
+
+
+def a_completion_loses_to_a_retry(kind: str, ours: Queue, theirs: Queue) -> None:
+    graph = graph_of(ours, "ab")
+    jobs = claimed(theirs)
+    assert jobs["b"].bury("broken")
+    with open_transaction(ours.db) as connection:
+        assert len(changing.retry(Transaction(connection, ours.db.store), graph, None).revived) == 1
+        late = Loser(kind, theirs.db, jobs["a"].complete)
+        late.until_it_waits()
+        connection.commit()
+        assert late.result() is Verdict.APPLIED
+    assert claimed(ours)["b"].complete()
+    assert list(claimed(ours)) == ["child"]
+
+
 RACES = [
     a_completion_loses_to_that_of_another_parent,
     a_completion_loses_to_nodes_that_the_job_adds,
     a_completion_loses_to_a_node_that_waits_for_it_from_now_on,
     a_cancel_loses_to_a_completion,
     a_completion_loses_to_a_cancel,
+    a_cancel_loses_to_nodes_that_a_job_adds,
+    a_completion_loses_to_a_retry,
 ]
 
 

@@ -50,11 +50,11 @@ def _completion(of: GraphDialect, tables: GraphTables, *, settable: bool) -> Any
         .group_by(edges.c.child)
         .cte("hit")
     )
-    # Lock the rows in the order of their ids, so that no two transactions wait for each other.
+    # Lock the rows in the order of their ids, so that no two transactions wait for each other. The lock returns the newest row, so
+    # the state is asked after it: a retry may have brought a node back that is cancelled in this statement's snapshot.
     held = (
-        select(nodes.c.id, hit.c.number)
+        select(nodes.c.id, nodes.c.state, hit.c.number)
         .join_from(hit, nodes, nodes.c.id == hit.c.child)
-        .where(nodes.c.state == WAITING)
         .order_by(nodes.c.id)
         .with_for_update(of=nodes)
         .cte("held")
@@ -62,7 +62,7 @@ def _completion(of: GraphDialect, tables: GraphTables, *, settable: bool) -> Any
     # If another transaction has counted meanwhile, the UPDATE takes its numbers, and not those of the snapshot.
     counted = (
         counted_down(nodes, held.c.number)
-        .where(nodes.c.id == held.c.id)
+        .where(nodes.c.id == held.c.id, held.c.state == WAITING)
         .returning(nodes.c.id, nodes.c.graph_id, nodes.c.queue, nodes.c.pending)
         .cte("counted")
     )

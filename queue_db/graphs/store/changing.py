@@ -42,11 +42,9 @@ def cancel(tx: Transaction, graph: int, node: int | None) -> int:
 
     The rows of their jobs are locked first, as where a job leaves by itself.
     """
-    nodes, jobs = graph_tables(tx.tables).nodes, tx.tables.jobs
-    query = select(nodes.c.id).where(nodes.c.graph_id == graph, nodes.c.state.in_(_OPEN)).order_by(nodes.c.id)
-    ids = list(tx.connection.execute(query if node is None else query.where(nodes.c.id == node)).scalars())
+    jobs = tx.tables.jobs
     before = _cancelled(tx, graph)
-    parts = leaving.shelve(tx, ids)
+    parts = _shelved(tx, graph, node)
     links: dict[int, JobLinks] = {}
     running: list[int] = []
     for pairs in parts:
@@ -68,6 +66,21 @@ def cancel(tx: Transaction, graph: int, node: int | None) -> int:
         if job_id in gone:
             tx.wake_cancelled(job_id)
     return _cancelled(tx, graph) - before
+
+
+def _shelved(tx: Transaction, graph: int, node: int | None) -> list[list[tuple[int, int]]]:
+    """Lock the jobs of the open nodes, or of one of them, and keep them for a retry; return their ids and versions."""
+    nodes = graph_tables(tx.tables).nodes
+    query = select(nodes.c.id).where(nodes.c.graph_id == graph, nodes.c.state.in_(_OPEN)).order_by(nodes.c.id)
+    if node is not None:
+        return leaving.shelve(tx, list(tx.connection.execute(query.where(nodes.c.id == node)).scalars()))
+    parts: list[list[tuple[int, int]]] = []
+    seen: set[int] = set()
+    # A node that runs may add others while this transaction waits for its row, so look again.
+    while new := set(tx.connection.execute(query).scalars()) - seen:
+        seen |= new
+        parts += leaving.shelve(tx, new)
+    return parts
 
 
 def _cancelled(tx: Transaction, graph: int) -> int:
@@ -102,7 +115,11 @@ def retry(tx: Transaction, graph: int, node: int | None) -> Retried:
         redriven += back
     states = {job_id: NodeState(row.state) for job_id, row in found.items()} | dict.fromkeys(redriven, NodeState.QUEUED)
     pending: dict[int, int] = {}
-    for job_id in order.layered(found, parents):
+    try:
+        layers = order.layered(found, parents)
+    except order.CycleError as error:
+        raise order.refused(error, [found[job_id].name for job_id in error.nodes if isinstance(job_id, int)]) from None
+    for job_id in layers:
         row = found[job_id]
         if job_id in chosen and states[job_id] is NodeState.CANCELLED and row.stored is not None:
             waits = _pending(row.if_failed, [states[parent] for parent in parents.get(job_id, ())])
@@ -151,6 +168,7 @@ def _revive(tx: Transaction, graph: int, found: Mapping[int, Row[Any]], pending:
         }
         for job_id, job in stored.items()
     ]
+    dead_jobs.block_behind_others(tx, made)
     for some in portions(made, 1000):
         tx.connection.execute(insert(jobs), list(some))
     by_number: dict[int, list[int]] = {}

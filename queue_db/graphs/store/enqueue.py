@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import BigInteger, insert, select, update
@@ -129,22 +129,44 @@ def join(tx: Transaction, at: Joining, planned: Sequence[Planned], others: Seque
     fresh = [place for place, node in enumerate(planned) if node.name not in known]
     if fresh:
         place_of = {place: new for new, place in enumerate(fresh)}
-        locked = _others(tx, at.graph, {name for place in fresh for name in others[place]})
+        # Parents of the block that are there already are parents in the graph.
+        before = {
+            place: [*others[place], *(planned[parent].name for parent in planned[place].parents if parent not in place_of)]
+            for place in fresh
+        }
+        locked = _others(tx, at.graph, {name for names in before.values() for name in names})
         new = [
             planned[place]._replace(
                 parents=[place_of[parent] for parent in planned[place].parents if parent in place_of],
-                joined=[locked[name][0] for name in others[place]],
+                joined=[locked[name][0] for name in dict.fromkeys(before[place])],
             )
             for place in fresh
         ]
         children = {child for _, child in rows.edges_from(tx, [at.id])}
         waiting = rows.waiting(tx, children) if children else []
+        _check_order(tx, {job_id: name for name, (job_id, _) in locked.items()}, children)
         present = [job_id for job_id, state in locked.values() if NodeState(state).open]
         ids = add(tx, at.graph, new, before=[node.id for node in waiting], present=present)
         if waiting:
             leaving.count(tx, {len(ids): [node.id for node in waiting]})
         known |= {node.name: job_id for node, job_id in zip(new, ids, strict=True)}
     return [known[node.name] for node in planned]
+
+
+def _check_order(tx: Transaction, parents: Mapping[int, str], children: Collection[int]) -> None:
+    """Check that no new node waits for a node that waits for it.
+
+    :param parents: the names of the nodes for which new nodes wait, by id.
+    :param children: the nodes that will wait for the new nodes.
+    :raises ArgumentError: a parent comes after the node that adds the new nodes.
+    """
+    below: set[int] = set()
+    new = set(children) if parents else set()
+    while new:
+        below |= new
+        if wrong := sorted(name for job_id, name in parents.items() if job_id in below):
+            raise ArgumentError(f"after={wrong[0]!r}: this node waits for the one that adds nodes, so neither would ever start")
+        new = {child for _, child in rows.edges_from(tx, new)} - below
 
 
 def named(tx: Transaction, graph: int, names: set[str]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import Any
 
-from sqlalchemy import Integer, Table, bindparam, literal_column, select, update
+from sqlalchemy import Integer, Row, Table, bindparam, literal_column, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.graphs.dialects import GraphDialect, Started, WaitingNode
@@ -29,6 +29,7 @@ from queue_db.store import settle
 from queue_db.store.base import Transaction
 from queue_db.store.on_leave import Departure
 from queue_db.store.portions import portions
+from queue_db.store.schema import NEVER
 
 log = logging.getLogger("queue_db.graphs")
 
@@ -44,7 +45,7 @@ class Event(Enum):
 
 
 #: The columns of a job that a cancelled node keeps for a retry.
-STORED = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key", "version", "created_at", "due_at")
+STORED = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key", "group_key", "version", "created_at")
 
 
 def left(tx: Transaction, jobs: Mapping[int, Left]) -> None:
@@ -229,14 +230,19 @@ def shelve(tx: Transaction, ids: Collection[int]) -> list[list[tuple[int, int]]]
     pairs: list[list[tuple[int, int]]] = []
     keep = update(nodes).where(nodes.c.id == bindparam("node")).values(stored=bindparam("job"))
     for some in portions(sorted(ids)):
-        query = select(jobs.c.id, *(jobs.c[name] for name in STORED)).where(jobs.c.id.in_(some)).order_by(jobs.c.id)
+        columns = [jobs.c[name] for name in ("id", *STORED, "available_at", "due_at", "claim_token")]
+        query = select(*columns).where(jobs.c.id.in_(some)).order_by(jobs.c.id)
         found = tx.connection.execute(tx.dialect.lock_rows(tx.dialect.by_id(query, jobs), skip=False)).all()
         if found:
             pairs.append([(row.id, row.version) for row in found])
-            tx.connection.execute(
-                keep, [{"node": row.id, "job": json.dumps({k: getattr(row, k) for k in STORED})} for row in found]
-            )
+            tx.connection.execute(keep, [{"node": row.id, "job": json.dumps(_kept(row))} for row in found])
     return pairs
+
+
+def _kept(row: Row[Any]) -> dict[str, Any]:
+    """What a retry makes a job of, with the time at which it is due."""
+    due = row.available_at if row.claim_token is None and row.available_at < NEVER else row.due_at
+    return {name: getattr(row, name) for name in STORED} | {"due_at": due}
 
 
 def _set_state(tx: Transaction, ids: Collection[int], state: NodeState) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from queue_db.dialects import Dialect
+from queue_db.dialects.transactions import own
 from queue_db.graphs.dialects import GraphDialect, WaitingNode
 from queue_db.graphs.dialects.base import WAITING
 from queue_db.graphs.tables import GraphTables, graph_tables
@@ -32,7 +33,9 @@ def parts(ids: Collection[int]) -> Iterable[Sequence[int]]:
 
 def edges_from(tx: Transaction, parents: Collection[int]) -> list[tuple[int, int]]:
     """``(parent, child)`` of each edge that begins at one of ``parents``."""
-    statement = _edges_from(on(tx.dialect), graph_tables(tx.tables))
+    # A caller's transaction may have an old snapshot, but a locking read returns the current rows.
+    locks = own(tx.connection) is None and tx.connection.get_isolation_level() != "READ COMMITTED"
+    statement = _edges_from(on(tx.dialect), graph_tables(tx.tables), locks=locks)
     edges: list[tuple[int, int]] = []
     for some in parts(parents):
         edges += [(parent, child) for parent, child in tx.fetch(statement, {"ids": some})]
@@ -40,8 +43,9 @@ def edges_from(tx: Transaction, parents: Collection[int]) -> list[tuple[int, int
 
 
 @lru_cache(maxsize=64)
-def _edges_from(of: GraphDialect, tables: GraphTables) -> Any:
-    return select(tables.edges.c.parent, tables.edges.c.child).where(of.lists.one_of(tables.edges.c.parent, "ids"))
+def _edges_from(of: GraphDialect, tables: GraphTables, *, locks: bool) -> Any:
+    query = select(tables.edges.c.parent, tables.edges.c.child).where(of.lists.one_of(tables.edges.c.parent, "ids"))
+    return of.dialect.lock_rows(query, skip=False) if locks else query
 
 
 def waiting(tx: Transaction, ids: Collection[int]) -> list[WaitingNode]:

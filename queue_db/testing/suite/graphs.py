@@ -293,6 +293,26 @@ class TestGraphChanges:
         assert jobs["beside"].complete()
         assert _run(queue) == ["after it"]
 
+    def test_a_parent_that_an_earlier_attempt_has_added_is_a_parent(self, queue: Queue) -> None:
+        _chain(queue, "plan", "report")
+        (plan,) = queue.claim()
+        assert plan.graph is not None
+        plan.graph.add(queue.name, "step", "x", name="x")
+        with plan.graph.adding() as more:
+            more.add(queue.name, "step", "y", name="y", after=more.add(queue.name, "step", "x", name="x"))
+        assert plan.complete()
+        assert [_run(queue) for _ in range(4)] == [["x"], ["y"], ["report"], []]
+
+    def test_an_added_node_cannot_wait_for_what_waits_for_it(self, queue: Queue) -> None:
+        _chain(queue, "plan", "report", "archive")
+        (plan,) = queue.claim()
+        assert plan.graph is not None
+        for below in ("report", "archive"):
+            with pytest.raises(ArgumentError, match=f"after='{below}': this node waits for the one that adds nodes"):
+                plan.graph.add(queue.name, "step", "x", after=below)
+        assert plan.complete()
+        assert [_run(queue) for _ in range(3)] == [["report"], ["archive"], []]
+
     def test_a_node_without_its_lease_adds_nothing(self, queue: Queue, clock: SettableClock) -> None:
         graph = _chain(queue, "plan", "report")
         (plan,) = queue.claim(lease=1)
@@ -304,6 +324,17 @@ class TestGraphChanges:
         assert again.complete()
         assert _run(queue) == ["report"]
         assert queue.db.graphs.get(_id(graph)).nodes == 2
+
+    def test_a_retry_brings_groups_and_due_times_back(self, queue: Queue) -> None:
+        with queue.db.graph() as graph:
+            for name in ("first", "second"):
+                _add(graph, queue, name, group="g")
+            later = _add(graph, queue, "later", delay=3600.0)
+        assert queue.db.graphs.cancel(_id(graph)) == 3
+        assert queue.db.graphs.retry(_id(graph)) == 3
+        assert [_run(queue) for _ in range(3)] == [["first"], ["second"], []]
+        assert later.id is not None
+        assert queue.get(later.id).state is State.SCHEDULED
 
     def test_cancel_and_retry_a_graph(self, queue: Queue) -> None:
         with queue.db.graph() as graph:

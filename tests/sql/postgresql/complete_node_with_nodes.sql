@@ -14,10 +14,9 @@ WITH "over" AS (
     WHERE jobs_edges.parent = ANY(:ids::BIGINT[])
     GROUP BY jobs_edges.child
 ), held AS (
-    SELECT jobs_nodes.id AS id, hit.number AS number
+    SELECT jobs_nodes.id AS id, jobs_nodes.state AS state, hit.number AS number
     FROM hit
     JOIN jobs_nodes ON jobs_nodes.id = hit.child
-    WHERE jobs_nodes.state = 'waiting'
     ORDER BY jobs_nodes.id
     FOR UPDATE OF jobs_nodes
 ), counted AS (
@@ -26,6 +25,7 @@ WITH "over" AS (
         pending = (jobs_nodes.pending - held.number)
     FROM held
     WHERE jobs_nodes.id = held.id
+      AND held.state = 'waiting'
     RETURNING jobs_nodes.id, jobs_nodes.graph_id, jobs_nodes.queue, jobs_nodes.pending
 )
 SELECT counted.id, counted.graph_id, counted.queue, counted.pending
