@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from queue_db.concurrency.forks import reset_after_fork
 from queue_db.dialects import Dialect
-from queue_db.dialects.claim_sql import result_of
+from queue_db.dialects.claim_sql import read_new_priorities, result_of
 from queue_db.fairness import permits
 from queue_db.fairness.dialects import Ahead, FairDialect, Search, Turn
 from queue_db.fairness.dialects.base import Rows
@@ -23,6 +23,9 @@ from queue_db.store.base import Transaction
 
 #: One claim in this many takes the jobs that have been due longest, so that jobs without a group are not passed over for ever.
 BY_TIME_EVERY = 64
+
+#: How many looks a claim without turns takes. Each leaves out the groups that the looks before it found at their limits.
+LOOKS = 16
 
 _Strategy = Callable[[Transaction, ClaimRequest], ClaimResult]
 
@@ -109,7 +112,7 @@ class Fair:
         """Take the first due jobs of the groups whose turn it is. The next round of the call takes any others that are due."""
         turns = self.turns
         by_time = not request.first or not request.ranges or turns.count() % BY_TIME_EVERY == 0
-        if self.rules.limited and request.ranges:
+        if self.rules.limited:
             return self._limited(tx, request, by_time=by_time)
         if by_time or turns.quiet:
             result = strategy(tx, request)
@@ -130,14 +133,23 @@ class Fair:
         tx.begin()
         search, asked = self._search(tx, request, more=permits.MORE if by_time or turns.full else 0)
         search.refused = turns.refused_at(now)
-        taken = permits.claim(tx, dialect_of(tx.dialect), self.rules, search, request.limit, by_time=by_time)
-        turns.full = bool(taken.refused)
-        turns.refuse({group: now + wait for group, wait in taken.refused.items()})
+        refused: dict[str, float] = {}
+        # With turns one look meets each group once. By time a group with many jobs may hide the others.
+        for _ in range(1 if request.ranges else LOOKS):
+            search.refused = [*search.refused, *refused]
+            taken = permits.claim(tx, dialect_of(tx.dialect), self.rules, search, request.limit, by_time=by_time)
+            refused |= taken.refused
+            if taken.rows or not taken.refused:
+                break
+        turns.full = bool(refused)
+        turns.refuse({group: now + wait for group, wait in refused.items()})
         result = self._result(search, asked, taken.rows, taken.tried)
         if not (taken.rows or by_time) and taken.last is not None:
             turns.passed(*taken.last)
         if by_time:
-            result.seen = Seen.ALL  # no more rounds: what is left may be at its limit
+            result.seen = Seen.ALL  # no more rounds, but for new priorities: what is left may be at its limit
+            if request.ranges:
+                result.new_priorities = tuple(row[0] for row in tx.fetch(search.claim.made(read_new_priorities), search.parameters))
         return result
 
     def _search(self, tx: Transaction, request: ClaimRequest, more: int = 0) -> tuple[Search, dict[int, Turn]]:
@@ -153,6 +165,6 @@ class Fair:
         result.window = 0
         if len(rows) < search.limit:
             result.seen = Seen.SOME if rows else Seen.NOTHING
-        if grouped := [(row.priority, row.group_key) for row in result.rows if row.group_key is not None]:
+        if grouped := [(row.priority, row.group_key) for row in result.rows if row.group_key is not None and row.priority in asked]:
             self.turns.taken(grouped, asked, search.weights)
         return result

@@ -23,4 +23,10 @@ def policies(tx: Transaction, before: Mapping[str, Policy]) -> dict[str, Policy]
     return found
 
 
-SLICE = Slice(tables=tables.described, policies=policies)
+def prune(tx: Transaction, *, limit: int) -> int:
+    """Delete what no limit counts any more."""
+    deleted: int = load("fairness.store", "prune")(tx, limit=limit)
+    return deleted
+
+
+SLICE = Slice(tables=tables.described, policies=policies, prune=prune)

@@ -12,6 +12,7 @@ from queue_db.errors import ArgumentError
 from queue_db.model import Verdict
 from queue_db.strategies import policies
 from queue_db.testing import SettableClock
+from tests.races.interleaving import Loser, open_transaction
 
 OpenDB = Callable[..., QueueDB]
 
@@ -164,6 +165,20 @@ def test_blocked_jobs_are_due_when_their_queue_becomes_fair(queue: Queue) -> Non
     queue.fair()
     assert queue.stats().blocked == 0
     assert taken(queue, 3) == ["g"] * 3
+
+
+def test_fair_waits_for_a_transaction_that_has_blocked_jobs(kind: str, queue: Queue, open_db: OpenDB) -> None:
+    """A repair that does not wait for it does not see its jobs, which are blocked for ever then."""
+    other = open_db().queue(queue.name)
+    with open_transaction(queue.db) as connection:
+        queue.enqueue_many([("k", place, {"group": "g"}) for place in range(2)], using=connection)
+        late = Loser(kind, other.db, other.fair)
+        waited = late.until_it_waits()
+        connection.commit()
+        late.result()
+    assert waited
+    assert queue.stats().blocked == 0
+    assert taken(other, 2) == ["g"] * 2
 
 
 def test_a_queue_that_is_fair_no_more_orders_its_groups(fair: Queue) -> None:

@@ -13,6 +13,8 @@ from sqlalchemy import func, select
 from queue_db import Queue, QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.fairness import permits, policy
+from queue_db.fairness.tables import fairness_tables
+from queue_db.store.low_water_marks import MOST_RANGES
 from queue_db.testing import SettableClock
 from tests.fairness.test_fair_queues import add, taken
 
@@ -152,6 +154,47 @@ def test_jobs_without_a_group_have_no_limit(fair: Queue) -> None:
     fair.limit_groups(concurrency=1)
     add(fair, None, 5)
     assert len(fair.claim(5)) == 5
+
+
+def test_limits_hold_with_more_priorities_than_turns_have(fair: Queue) -> None:
+    fair.limit_groups(concurrency=1)
+    fair.enqueue_many([("k", None, {"group": "g", "priority": number}) for number in range(MOST_RANGES + 8)])
+    for number in range(MOST_RANGES + 8):
+        fair.enqueue("k", None, priority=number, group="g")  # this process knows the priority
+    assert fair.core.marks[fair.name].ranges() == ()
+    drained(fair)
+    assert running(fair) == {"g": 1}
+    fair.enqueue("k", None, priority=MOST_RANGES + 8, group="late")
+    fair.enqueue("k", None, priority=MOST_RANGES + 8)
+    drained(fair)
+    assert running(fair) == {"g": 1, "late": 1, "None": 1}, "a full group with many jobs hides no others"
+
+
+@pytest.mark.parametrize("priority", [-1, 1])
+def test_a_claim_under_limits_finds_a_priority_that_its_process_does_not_know(open_db: OpenDB, fair: Queue, priority: int) -> None:
+    fair.limit_groups(concurrency=1)
+    other = open_db(clock=fair.core.store.clock).queue(fair.name)
+    other.core.policies.stale = True
+    add(fair, "g", 1, priority=priority)
+    assert taken(other, 1) == ["g"]
+
+
+def test_permits_and_rows_of_limits_that_nothing_uses_are_pruned(fair: Queue, clock: SettableClock) -> None:
+    fair.limit_groups(concurrency=1)
+    for group in ("ended", "extended"):
+        add(fair, group, 2)
+    ended, extended = sorted((job for _ in range(2) for job in fair.claim(1, lease=10)), key=lambda job: str(job.group))
+    clock.advance(9)
+    assert ended.complete()
+    assert extended.extend(100)
+    clock.advance(9)
+    fair.db.prune()
+    tables = fairness_tables(fair.core.store.tables)
+    with fair.core.database.engine.connect() as connection:
+        for table in (tables.permits, tables.spent):
+            names = connection.execute(select(table.c.name).where(table.c.queue == fair.name)).scalars().all()
+            assert names == ["extended"], table.name
+    assert taken(fair, 2) == ["ended"], "the extended job keeps its place"
 
 
 def test_limits_that_are_set_are_shown(fair: Queue) -> None:

@@ -173,12 +173,13 @@ class FairDialect(Companion):
         return kept(" UNION ALL ".join(queries), *CANDIDATE)
 
     def look_by_time(self, claim: ClaimText) -> Executable:
-        """Read the first due jobs of each range."""
+        """Read the first due jobs of each range; without ranges, those of all priorities."""
+        places: list[int | None] = list(range(claim.shape.ranges)) or [None]
         arms = [
             f"SELECT * FROM (SELECT {columns_of('jobs', CANDIDATE)} FROM {claim.jobs} WHERE {claim.due(place)}"
             f" AND (jobs.group_key IS NULL OR NOT {self.is_refused('jobs.group_key')})"
-            f" ORDER BY jobs.available_at, jobs.id LIMIT :limit) AS due_{place}"
-            for place in range(claim.shape.ranges)
+            f" ORDER BY {'jobs.priority, ' if place is None else ''}jobs.available_at, jobs.id LIMIT :limit) AS due_{place or 0}"
+            for place in places
         ]
         where = f" WHERE {' AND '.join(claim.nothing_due)}" if claim.nothing_due else ""
         return kept(f"SELECT * FROM ({' UNION ALL '.join(arms)} LIMIT :limit) AS candidate{where}", *CANDIDATE)
@@ -187,7 +188,8 @@ class FairDialect(Companion):
 
     def allowed(self, claim: ClaimText) -> str:
         """The conditions on the queue and on others, which depend on no candidate."""
-        return " AND ".join([claim.nothing_before, *claim.nothing_due])
+        before = [claim.nothing_before] if claim.shape.ranges else []  # one range over all priorities has them in order
+        return " AND ".join([*before, *claim.nothing_due]) or "true"
 
     def is_refused(self, group: str) -> str:
         """The condition that the parameter ``refused`` has this group."""
