@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from queue_db import arguments
 from queue_db.codecs import Codec, described
-from queue_db.errors import ArgumentError, HandlerResultError, LeaseLostError
+from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Suspended
@@ -131,8 +131,17 @@ class AsyncLoop:
 
 
 def resumption_of(job: LeasedJob) -> Resumption:
-    """The steps of this run; made at first use."""
+    """The steps of this run; made at first use.
+
+    :raises ConfigurationError: the job has no row any more that a step could be stored with.
+    """
     if not hasattr(job, "resumption"):
+        claimant = job.claimant
+        if getattr(getattr(getattr(claimant, "worker", claimant), "options", None), "at_most_once", False):
+            raise ConfigurationError(
+                f"{job!r} left its queue when it was claimed, so it has no steps, state, sleeps and signals: give its worker "
+                "mode='at_least_once'"
+            )
         job.resumption = Resumption(job, job.source.records_of(job))
     found: Resumption = job.resumption
     return found

@@ -56,6 +56,28 @@ def test_one_that_is_raised_by_hand_fails_the_attempt(db: QueueDB, queue: Queue,
     assert worker.run(until_empty=True).dead == 1
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_at_most_once_there_are_no_steps_and_none_is_called(db: QueueDB, queue: Queue) -> None:
+    """The row is gone at the claim. Without the refusal the effect would happen, and its store would say that a lease was lost."""
+    worker = Worker(db, queue.name, schedules=False, mode="at_most_once")
+    ran: list[str] = []
+    errors: list[str] = []
+
+    @worker.handles("order")
+    def order(job: LeasedJob) -> None:
+        for verb in (lambda: job.step("charge", lambda: ran.append("charge")), lambda: job.sleep(1), lambda: job.state):
+            with pytest.raises(ConfigurationError) as caught:
+                verb()
+            errors.append(str(caught.value))
+
+    queue.enqueue("order")
+    assert worker.run(until_empty=True).completed == 1
+    queue.enqueue("order")
+    assert [job.settled_by for job in drain(worker)] == ["complete"]
+    assert (ran, len(errors)) == ([], 6)
+    assert all("give its worker mode='at_least_once'" in error for error in errors)
+
+
 def test_a_signal_wakes_a_worker(db: QueueDB, queue: Queue, running: Callable[..., Any]) -> None:
     worker = Worker(db, queue.name, schedules=False)
     got: list[object] = []
