@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from queue_db import arguments
 from queue_db.codecs import Codec, described
-from queue_db.errors import ArgumentError, HandlerResultError, LeaseLostError
+from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Suspended
@@ -28,6 +30,9 @@ MOST_BYTES = 64 * 1024
 MOST_RECORDS = 1000
 
 _STATE = Key(What.STATE, "")
+
+# The steps inside which this code runs, each as the id of its Resumption and its key.
+_inside: ContextVar[frozenset[tuple[int, Key]]] = ContextVar("queue_db_steps", default=frozenset())
 
 _HOW = {
     What.STEP: "the step {0!r}: give each step a name of its own, such as f{0!r} with a number; or use job.loop",
@@ -94,7 +99,10 @@ class Loop:
         self.cursor = cursor
 
     def check(self) -> None:
-        """End the run if the worker stops: the job is released, and the attempt is not counted. Otherwise do nothing."""
+        """End the run if the worker stops: the job is released, and the attempt is not counted. Otherwise do nothing.
+
+        While another step of the job is under way, the run goes on.
+        """
         self._resumption.check()
 
 
@@ -126,13 +134,25 @@ class AsyncLoop:
         self.cursor = cursor
 
     async def check(self) -> None:
-        """End the run if the worker stops: the job is released, and the attempt is not counted. Otherwise do nothing."""
+        """End the run if the worker stops: the job is released, and the attempt is not counted. Otherwise do nothing.
+
+        While another step of the job is under way, the run goes on.
+        """
         await self._resumption.records.awaited(self._resumption.check)
 
 
 def resumption_of(job: LeasedJob) -> Resumption:
-    """The steps of this run; made at first use."""
+    """The steps of this run; made at first use.
+
+    :raises ConfigurationError: the job has no row any more that a step could be stored with.
+    """
     if not hasattr(job, "resumption"):
+        claimant = job.claimant
+        if getattr(getattr(getattr(claimant, "worker", claimant), "options", None), "at_most_once", False):
+            raise ConfigurationError(
+                f"{job!r} left its queue when it was claimed, so it has no steps, state, sleeps and signals: give its worker "
+                "mode='at_least_once'"
+            )
         job.resumption = Resumption(job, job.source.records_of(job))
     found: Resumption = job.resumption
     return found
@@ -150,6 +170,10 @@ class Resumption:
         self._found: dict[Key, Record] | None = None
         self._now = 0
         self._used: set[Key] = set()
+        # Guards the steps whose functions run, and whether the run was ended because its worker stops.
+        self._lock = threading.Lock()
+        self._under_way: set[Key] = set()
+        self._interrupted = False
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -211,11 +235,27 @@ class Resumption:
         if using is None:
             self.check()
 
-    def check(self) -> None:
+    def check(self, begins: Key | None = None) -> None:
+        """End the run if its worker stops, unless another step of it is under way: the next run would call its function again.
+
+        :param begins: the step that is under way from now on, if the run goes on.
+        """
         stopping = getattr(self._job.claimant, "stopping", None)
-        if stopping is not None and stopping.is_set():
-            self._job.release().require(self._job)
-            raise Suspended(self._job.id, "was interrupted, since its worker stops")
+        stops = stopping is not None and stopping.is_set()
+        with self._lock:
+            others = self._under_way and self._under_way - {key for run, key in _inside.get() if run == id(self)}
+            if not self._interrupted and (others or not stops):
+                if begins in self._used:  # otherwise its task was cancelled meanwhile
+                    self._under_way.add(begins)
+                return
+            released, self._interrupted = self._interrupted, True
+        if not released:
+            try:
+                self._job.release().require(self._job)
+            except BaseException:
+                self._interrupted = False
+                raise
+        raise Suspended(self._job.id, "was interrupted, since its worker stops")
 
     # --- sleeps and signals -----------------------------------------------------------------------------------------
 
@@ -274,11 +314,17 @@ class Resumption:
     def _once(self, name: str) -> Iterator[Key]:
         """The key of a step. If the step fails, the run may try again."""
         key = self._begun(What.STEP, name)
+        failed, outer = True, _inside.get()
+        _inside.set(outer | {(id(self), key)})
         try:
             yield key
-        except BaseException:
-            self._used.discard(key)
-            raise
+            failed = False
+        finally:
+            _inside.set(outer)
+            with self._lock:
+                self._under_way.discard(key)
+                if failed:
+                    self._used.discard(key)
 
     def _check(self, name: str, function: Callable[..., Any], *, awaited: bool) -> None:
         """Check the function of a step.
@@ -304,7 +350,7 @@ class Resumption:
         """Whether a step is done; its result if it is; otherwise its cursor."""
         record = self._records().get(key)
         if record is None or record.phase is not Phase.DONE:
-            self.check()  # a worker that stops begins no further step
+            self.check(key)  # a worker that stops begins no further step
         if record is None:
             if len(self._records()) >= MOST_RECORDS:
                 raise ArgumentError(f"job {self._job.id} has {MOST_RECORDS:,} steps: store where a loop is with job.loop")

@@ -24,6 +24,7 @@ from queue_db.tasks import Enqueuing, Task, Tasks
 from queue_db.tasks.places import Databases
 from queue_db.tasks.task import Batch, NewTask
 from queue_db.testing.jobs import job as job_of
+from queue_db.worker.handlers import awaited_job, takes_awaited_job
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueue, AsyncQueueDB
@@ -150,10 +151,10 @@ class InlineTasks:
         self._busy, begun, errors = True, count(), list[Exception]()
         try:
             while run := self._next(begun):
-                handler = run.task.handler
+                handler, job = run.task.handler, _given(run)
                 try:
                     asynchronous = inspect.iscoroutinefunction(handler)
-                    self._ended(run, await (handler(run.job) if asynchronous else asyncio.to_thread(handler, run.job)))
+                    self._ended(run, await (handler(job) if asynchronous else asyncio.to_thread(handler, job)))
                 except Exception as error:  # noqa: BLE001 - it is the task's
                     errors.append(self._failed(run, error))
         finally:
@@ -170,17 +171,22 @@ class InlineTasks:
         return error
 
 
+def _given(run: TaskRun) -> Any:
+    """The job as a worker gives it to the task."""
+    return awaited_job(run.job) if takes_awaited_job(run.task.handler) else run.job
+
+
 def _called(run: TaskRun) -> Any:
     """What the function returns. A coroutine runs on an event loop of its own; in another thread, if one runs here."""
-    handler = run.task.handler
+    handler, job = run.task.handler, _given(run)
     if not inspect.iscoroutinefunction(handler):
-        return handler(run.job)
+        return handler(job)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(handler(run.job))
+        return asyncio.run(handler(job))
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, asyncio.run, handler(run.job)).result()
+        return thread.submit(copy_context().run, asyncio.run, handler(job)).result()
 
 
 @contextmanager

@@ -251,7 +251,9 @@ class Execution:
         self._finish_on_loop(job, spec, outcome, None if began is None else time.monotonic() - began)
 
     def _finish_on_loop(self, job: LeasedJob, spec: HandlerSpec, outcome: object, seconds: float | None) -> None:
-        if self._hosted is not None and isinstance(outcome, BaseException) and job in self._in_flight and was_cancelled(outcome):
+        # With at_most_once there is no row to release: such a job is lost.
+        may_return = self._hosted is not None and not self._at_most_once and job in self._in_flight
+        if may_return and isinstance(outcome, BaseException) and was_cancelled(outcome):
             log.info("%r: the application has cancelled its coroutine; the attempt does not count", job, extra=about(job))
             outcome = Interrupted(outcome, self._worker.options.max_interruptions)
         if self._at_most_once and outcome is not None and job in self._in_flight:

@@ -176,6 +176,7 @@ class Fetcher:
     def _wait_for_the_last(self) -> bool:
         """Wait while jobs are in hand after the last claim; then end the run to be started again."""
         if self._in_flight or self._run.completer:
+            self.keep_shares()  # else they expire while a job runs that is longer than its first lease
             self._wait(min(self._longest, _REFUSED))
             return True
         self._run.recycle()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from queue_db import arguments
 from queue_db.errors import HandlerResultError
 from queue_db.leased_job import LeasedJob
-from queue_db.outcomes import Cancel, Dead, Retry, Snooze, checked
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze, Suspended, checked
 from queue_db.worker.handlers import Handler, HandlerSpec
 from queue_db.worker.leases import InFlight, LeaseCheck
 from queue_db.worker.logs import current
@@ -206,6 +206,9 @@ class Lists:
     def _end(self, jobs: Sequence[LeasedJob], spec: HandlerSpec, outcome: object, began: float | None) -> None:
         seconds = None if began is None else time.monotonic() - began
         self._forget(jobs)
+        if isinstance(outcome, Suspended) and any(job.settled and job.id == outcome.job_id for job in jobs):
+            # A verb of one job has ended the call, so the others have not had their turns: their attempts do not count.
+            outcome = [outcome if job.settled else Snooze(0.0) for job in jobs]
         for job, one in zip(jobs, outcomes_of(jobs, outcome), strict=True):
             self._calls.ended(job, spec, one, seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy import text
 
 from queue_db import ArgumentError, ConfigurationError, LeasedJob, Queue, QueueDB, State, Suspended
 from queue_db.aio import AsyncLeasedJob
+from queue_db.leased_job import claimed_by
 from queue_db.steps.resumption import AsyncLoop, Loop
 from queue_db.testing import async_job, drain
 from queue_db.testing import job as made_job
@@ -54,6 +56,92 @@ def test_one_that_is_raised_by_hand_fails_the_attempt(db: QueueDB, queue: Queue,
 
     queue.enqueue("order")
     assert worker.run(until_empty=True).dead == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_stop_releases_no_job_while_another_step_of_it_is_under_way(queue: Queue) -> None:
+    """Else the next run would call the function of that step while it runs here."""
+    stopping = threading.Event()
+    ran: list[str] = []
+
+    async def noted(name: str) -> None:
+        ran.append(name)
+
+    async def order(job: AsyncLeasedJob) -> None:
+        begun, looked = asyncio.Event(), asyncio.Event()
+
+        async def charge() -> None:
+            stopping.set()
+            begun.set()
+            await looked.wait()
+            ran.append("charge")
+
+        async def beside(loop: AsyncLoop) -> None:
+            await begun.wait()
+            try:
+                await loop.advance(1)
+                await job.step("beside", noted, "beside")
+            finally:
+                looked.set()
+
+        await asyncio.gather(job.step("charge", charge), job.loop("loop", beside))
+        await job.step("after", noted, "after")
+
+    job_id = queue.enqueue("order")
+    for expected in (["beside", "charge"], ["beside", "charge", "after"]):
+        with claimed_by(SimpleNamespace(stopping=stopping)):
+            (job,) = queue.claim()
+        if "after" in expected:
+            stopping.clear()
+            asyncio.run(order(awaited_job(job)))
+        else:
+            with pytest.raises(Suspended):
+                asyncio.run(order(awaited_job(job)))
+            assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.AVAILABLE, 0)
+        assert ran == expected
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_stop_ends_a_run_at_a_step_within_a_loop_and_at_all_steps_after_it(queue: Queue) -> None:
+    """The loop is under way too, but it is not another step: it waits for this one."""
+    stopping = threading.Event()
+    ran: list[str] = []
+
+    def within(loop: Loop) -> None:
+        stopping.set()
+        for name in ("one", "two"):
+            with pytest.raises(Suspended):
+                job.step(name, ran.append, name)
+        loop.check()
+
+    queue.enqueue("order")
+    with claimed_by(SimpleNamespace(stopping=stopping)):
+        (job,) = queue.claim()
+    with pytest.raises(Suspended):
+        job.loop("loop", within)
+    assert (ran, job.settled_by) == ([], "release")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_at_most_once_there_are_no_steps_and_none_is_called(db: QueueDB, queue: Queue) -> None:
+    """The row is gone at the claim. Without the refusal the effect would happen, and its store would say that a lease was lost."""
+    worker = Worker(db, queue.name, schedules=False, mode="at_most_once")
+    ran: list[str] = []
+    errors: list[str] = []
+
+    @worker.handles("order")
+    def order(job: LeasedJob) -> None:
+        for verb in (lambda: job.step("charge", lambda: ran.append("charge")), lambda: job.sleep(1), lambda: job.state):
+            with pytest.raises(ConfigurationError) as caught:
+                verb()
+            errors.append(str(caught.value))
+
+    queue.enqueue("order")
+    assert worker.run(until_empty=True).completed == 1
+    queue.enqueue("order")
+    assert [job.settled_by for job in drain(worker)] == ["complete"]
+    assert (ran, len(errors)) == ([], 6)
+    assert all("give its worker mode='at_least_once'" in error for error in errors)
 
 
 def test_a_signal_wakes_a_worker(db: QueueDB, queue: Queue, running: Callable[..., Any]) -> None:

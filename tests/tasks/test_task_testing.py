@@ -22,7 +22,7 @@ from queue_db import (
     QueueDB,
     Snooze,
 )
-from queue_db.aio import AsyncQueueDB
+from queue_db.aio import AsyncLeasedJob, AsyncQueueDB
 from queue_db.tasks import TaskJob, Tasks
 from queue_db.testing import InlineTasks, SettableClock, aassert_enqueued, assert_enqueued, bound_tasks, drain, inline_tasks
 from queue_db.testing.fixtures import bind_tasks, queue_clock, queue_database, run_inline  # noqa: F401 - fixtures
@@ -91,6 +91,26 @@ def test_tasks_run_where_they_are_enqueued(inlined: InlineTasks) -> None:
     assert [run.outcome for run in inlined.runs if run.task is welcome] == [Decimal(7), Decimal(1), Decimal(2)]
     with pytest.raises(PayloadError, match="user: Expected `int`"):
         welcome.enqueue("7")  # type: ignore[arg-type]
+
+
+async def test_a_task_that_takes_an_async_leased_job_gets_one() -> None:
+    """Also from a thread without an event loop, and its steps are awaited."""
+    of_shop = Tasks()
+
+    async def charge(user: int) -> int:
+        return user
+
+    @of_shop.task(queue="mail")
+    async def order(job: AsyncLeasedJob, user: int) -> int:
+        seen.append(type(job))
+        return await job.step("charge", charge, user)
+
+    with inline_tasks(of_shop) as inlined:
+        await order.aenqueue(7)
+        order.enqueue(8)
+        await asyncio.to_thread(order.enqueue, 9)
+    assert [run.outcome for run in inlined.runs] == [7, 8, 9]
+    assert all(issubclass(one, AsyncLeasedJob) for one in seen)
 
 
 def test_a_task_of_a_task_runs_after_it(inlined: InlineTasks) -> None:

@@ -263,6 +263,27 @@ def test_until_empty_ends_while_a_rival_has_the_last_job_and_all_that_the_limit_
         thread.join(PATIENCE)
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_worker_that_waits_for_its_last_job_keeps_its_share(queue, sent, running, monkeypatch):
+    """Else the share expires while the job runs, and another worker begins one more than the limit allows."""
+    monkeypatch.setattr("queue_db.worker.fetcher.READ_CONTROLS_EVERY", 0.0)
+    queue.limit(concurrency=1)
+    queue.enqueue("n")
+    entered, go = threading.Event(), threading.Event()
+
+    def handler(job):
+        entered.set()
+        assert go.wait(PATIENCE)
+
+    worker = serving(queue, handler, max_jobs=1, poll=0.01)
+    with running(worker):
+        assert entered.wait(PATIENCE)
+        wait_for(lambda: worker._run.fetcher._claims_left == 0)
+        before = sent.count("limits.take_share")
+        wait_for(lambda: sent.count("limits.take_share") > before + 2)
+        go.set()
+
+
 @pytest.mark.usefixtures("nothing_but_events")
 def test_a_worker_whose_rivals_have_it_all_asks_now_and_then(queue, db, open_db, sent):
     queue.limit(concurrency=3)

@@ -326,3 +326,28 @@ def test_the_statuses_of_a_stop():
         *(137, 143, 130, 129),
         *(-9, -15),
     ]
+
+
+@SQLITE
+async def test_a_coroutine_that_the_application_cancels_is_lost_with_at_most_once(queue, log):
+    """Its row is gone, so it cannot be released: it must not be counted as completed, or be said not to count."""
+    begun, ended = [], asyncio.Event()
+    loop = asyncio.get_running_loop()
+    worker = Worker(queue.db, queue.name, schedules=False, mode="at_most_once")
+
+    @worker.on
+    def note(event):
+        if event.type != "started":
+            loop.call_soon_threadsafe(ended.set)
+
+    @worker.handles("work")
+    async def work(job):
+        begun.append(asyncio.current_task())
+        loop.call_soon(begun[0].cancel)
+        await asyncio.Event().wait()
+
+    queue.enqueue("work")
+    async with worker:
+        await asyncio.wait_for(ended.wait(), PATIENCE)
+    assert (worker.summary.dead, worker.summary.completed) == (1, 0)
+    assert not log.has("the attempt does not count")

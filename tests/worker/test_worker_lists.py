@@ -185,6 +185,42 @@ def test_a_last_attempt_after_a_crash_is_alone_and_does_not_wait_for_a_list(queu
     assert sorted(lists) == [[one] for one in ids]
 
 
+@SQLITE
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("ends", ["sleep", "stop"])
+def test_a_job_that_ends_the_run_of_its_list_fails_no_other_one(queue, asynchronous, ends):
+    """It sleeps, or its worker stops at its step: the call ends for all, and no attempt counts, not even the last one."""
+    worker = Worker(queue.db, queue.name, schedules=False)
+    lists = []
+
+    def of_function(jobs):
+        lists.append([job.payload for job in jobs])
+        for job in jobs:
+            if job.payload == "ends":
+                if ends == "stop":
+                    worker._run.stopping.set()
+                    job.step("one", lambda: None)
+                job.sleep(HOURS)
+            elif job.payload == "settled":
+                job.complete()
+
+    async def of_coroutine(jobs):
+        await asyncio.to_thread(of_function, jobs)
+
+    worker.handles("index", many=4)(of_coroutine if asynchronous else of_function)
+    payloads = ["settled", "before", "ends", "after"]
+    ids = queue.enqueue_many([("index", payload, {"max_attempts": 1}) for payload in payloads])
+    worker.run(until_empty=True)
+    if ends == "sleep":
+        assert sorted(lists, key=len) == [["before", "after"], payloads]
+        assert states(queue, ids) == [None, None, State.SCHEDULED, None]
+        assert (worker.summary.snoozed, worker.summary.failed, worker.summary.lost) == (3, 0, 0)
+    else:
+        assert [(queue.get(one).state, queue.get(one).attempts) for one in ids[1:]] == [(State.AVAILABLE, 0)] * 3
+        assert lists == [payloads]
+        assert worker.summary.dead == 0
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_timeout_fails_all_jobs_of_the_list_that_are_not_settled(queue, asynchronous):
     worker = Worker(queue.db, queue.name, schedules=False, grace=0)
