@@ -45,7 +45,7 @@ VERBS: dict[str, Callable[[Queue], object]] = {
 def test_the_name_is_that_of_the_transaction(kind: str, fresh_url: str) -> None:
     with QueueDB(fresh_url) as db:
         db.migrate()
-        db.check()
+        db.queue("mail").claim()  # reads which queues are fair
         with db.database.engine.begin() as connection:
             connection.execute(text("DROP VIEW IF EXISTS jobs_state"))
             for table in reversed(db.store.tables.metadata.sorted_tables):
@@ -65,8 +65,8 @@ def test_the_name_is_that_of_the_transaction(kind: str, fresh_url: str) -> None:
 def test_without_a_statement_it_is_the_transaction_that_was_to_run(tmp_path: Path) -> None:
     with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
         db.migrate()
-        db.check()
         queue = db.queue("mail")
+        queue.claim()  # reads which queues are fair
 
         def refuse(_connection: object) -> None:
             raise ProgrammingError("BEGIN", {}, Exception("refused"))
