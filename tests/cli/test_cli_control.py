@@ -14,7 +14,8 @@ def test_the_controls_of_a_queue(ask, queue):
     assert ask("queues", "pause", queue.name).out == f"{queue.name}: paused, no concurrency limit, no rate limit\n"
     assert queue.controls().paused
     limited = ask("queues", "limit", queue.name, "--concurrency", 3, "--rate", 50, "--per", 60, "--json").record
-    assert limited == {"queue": queue.name, "paused": True, "concurrency": 3, "rate": 50, "per": 60.0, "per_group": 1, "fair": False}
+    controls = {"paused": True, "concurrency": 3, "rate": 50, "per": 60.0, "per_group": 1, "fair": False}
+    assert limited == {"queue": queue.name, **controls}
     assert ask("queues", "resume", queue.name).out == f"{queue.name}: not paused, at most 3 at a time, at most 50 per 60 s\n"
     assert "2 of each group at a time" in ask("queues", "limit", queue.name, "--per-group", 2).out
     ask("queues", "limit", queue.name, "--none")
