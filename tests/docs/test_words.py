@@ -21,7 +21,7 @@ from queue_db.strategies import known_strategies
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 #: Of all pages together, without their code. The bars of tables are no words.
-MOST_WORDS = 38_000
+MOST_WORDS = 38_100
 
 #: Of README and docs with their code, as ``wc -w README.md docs/*.md`` counts them.
 MOST_WITH_CODE = 44_500

@@ -42,7 +42,7 @@ async def call_back(request: Request, db: Db, token: str) -> None:
 def _call_back(db: QueueDB, who: Actor, token: str, payload: Any) -> int | None:
     """No operation of people, who would send the signal itself: it has this one side."""
     target = f"job {job_of(token)}"
-    with entry(db, who, "call_back", target, of="steps.call_back", number=lambda found: 0 if found is None else None):
+    with entry(db, who, "call_back", target, of="call_back", number=lambda found: 0 if found is None else None):
         return db.steps.call_back(token, payload)
 
 
