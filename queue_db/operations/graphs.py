@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 from queue_db.db import QueueDB
-from queue_db.errors import GraphNotFoundError
-from queue_db.graphs import Graph
 from queue_db.graphs.store.changing import Retried
+from queue_db.operations import rights
 from queue_db.operations.actor import Actor
 from queue_db.operations.entry import entry
 
 
 def cancel(db: QueueDB, actor: Actor, graph: int, node: str | int | None = None) -> int:
     """Cancel what is to be done of the graph, or one node; return how many nodes were cancelled."""
-    find(db, actor, "manage", graph)
+    rights.graph(db, actor, "manage", graph)
     with entry(db, actor, "cancel", _target(graph, node), of="cancel_graph"):
         return db.graphs.cancel(graph, node=node)
 
 
 def retry(db: QueueDB, actor: Actor, graph: int, node: str | int | None = None) -> int:
     """Redrive the dead nodes and bring back the cancelled ones, or those from one node on; return how many."""
-    find(db, actor, "manage", graph)
+    rights.graph(db, actor, "manage", graph)
     with entry(db, actor, "retry", _target(graph, node), of="retry_graph", number=_retried):
         return db.graphs.retry(graph, node=node)
-
-
-def find(db: QueueDB, actor: Actor, scope: str, graph: int) -> Graph:
-    """The graph with this id.
-
-    :raises ForbiddenError: the actor has the scope for no queue.
-    :raises GraphNotFoundError: there is none, or the actor lacks the scope for the queue of a node.
-    """
-    actor.check(scope)
-    found = db.graphs.get(graph)
-    if not allowed(actor, scope, found):
-        raise GraphNotFoundError(graph)
-    return found
-
-
-def allowed(actor: Actor, scope: str, graph: Graph) -> bool:
-    """Whether the actor has the scope for the queues of all nodes."""
-    return all(actor.allows(scope, queue) for queue in graph.queues)
 
 
 def _target(graph: int, node: str | int | None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from queue_db.db import QueueDB
-from queue_db.errors import JobNotFoundError, NoSuchFeedError, NoSuchStreamError
+from queue_db.errors import GraphNotFoundError, JobNotFoundError, NoSuchFeedError, NoSuchStreamError
+from queue_db.graphs import Graph
 from queue_db.model import Job
 from queue_db.operations.actor import Actor
 from queue_db.schedules import Schedule
@@ -32,6 +33,24 @@ def job(db: QueueDB, actor: Actor, scope: str, job_id: int, queue: str | None = 
     if not actor.allows(scope, found.queue):
         raise JobNotFoundError(job_id, "any queue")
     return found
+
+
+def graph(db: QueueDB, actor: Actor, scope: str, graph_id: int) -> Graph:
+    """The graph with this id.
+
+    :raises ForbiddenError: the actor has the scope for no queue.
+    :raises GraphNotFoundError: there is none, or the actor lacks the scope for the queue of a node.
+    """
+    actor.check(scope)
+    found = db.graphs.get(graph_id)
+    if not allows_graph(actor, scope, found):
+        raise GraphNotFoundError(graph_id)
+    return found
+
+
+def allows_graph(actor: Actor, scope: str, graph: Graph) -> bool:
+    """Whether the actor has the scope for the queues of all nodes."""
+    return all(actor.allows(scope, queue) for queue in graph.queues)
 
 
 def schedule(db: QueueDB, actor: Actor, scope: str, name: str) -> Schedule | None:

@@ -141,7 +141,7 @@ SIDES = [
     ),
     Sides(
         "dead.purge",
-        ("purge", "dead jobs of all queues", 3),
+        ("purge", "dead jobs of all queues", 4),
         "dead purge --all --yes",
         ("POST", "/dead/purge", {"all": True}),
         "/dead/all?action=purge",

@@ -79,7 +79,7 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
         )
         window = lease.CandidateWindow(order, read=2, start=1)
         assert lease.claim(tx, request, window).rows == ()
-        return lease._asked(tx, request, window)[0].shape
+        return lease.asked(tx, request, window)[0].shape
 
     for order in (lease.Order.HEAD, lease.Order.SLICE):
         shapes = {db.core.write("test", claim, own, others, order) for own in range(1, 11) for others in range(1, 11)}

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from queue_db.graphs import Graph, GraphState, NodeState
 from queue_db.graphs.tables import NAME_LENGTH
 from queue_db.operations import graphs as operations
+from queue_db.operations import rights
 from queue_db.service.api.paging import number, opened, sealed
 from queue_db.service.api.shapes import After, Id, JobCount, Limit, PathId, View
 from queue_db.service.http.openapi import problems
@@ -83,13 +84,13 @@ def list_graphs(db: Db, who: Reader, after: After = None, limit: Limit = 50) -> 
     start = opened(("graphs",), after)
     graphs = db.graphs.list(limit=limit, after=None if start is None else number(start, _HIGHEST))
     last = sealed(("graphs",), str(graphs[-1].id)) if len(graphs) == limit else None
-    return GraphPage(graphs=[GraphView.of(one) for one in graphs if operations.allowed(who, "read", one)], after=last)
+    return GraphPage(graphs=[GraphView.of(one) for one in graphs if rights.allows_graph(who, "read", one)], after=last)
 
 
 @router.get("/graphs/{graph_id}", responses=problems(404))
 def get_graph(graph_id: PathId, db: Db, who: Reader) -> WholeGraph:
     """A graph, with the numbers of its nodes by layer."""
-    found = operations.find(db, who, "read", _id(graph_id))
+    found = rights.graph(db, who, "read", _id(graph_id))
     layers = [LayerView(number=layer.number, counts=dict(layer.counts)) for layer in found.layers]
     return WholeGraph(**GraphView.of(found).model_dump(), layers=layers)
 
@@ -99,7 +100,7 @@ def list_nodes(
     graph_id: PathId, db: Db, who: Reader, state: NodeState | None = None, after: After = None, limit: Limit = 50
 ) -> NodePage:
     """List the nodes of a graph in the order of their ids, with their parents."""
-    graph: Graph = operations.find(db, who, "read", _id(graph_id))
+    graph: Graph = rights.graph(db, who, "read", _id(graph_id))
     listing = ("nodes", graph_id, state)
     start = opened(listing, after)
     nodes = db.graphs.nodes(graph.id, state=state, limit=limit, after=None if start is None else number(start, _HIGHEST))

@@ -8,6 +8,7 @@ from fastapi import Path, Query, Request, Response
 
 from queue_db.graphs import NodeState
 from queue_db.operations import graphs as operations
+from queue_db.operations import rights
 from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages import graph_drawing as drawing
 from queue_db.service.pages.render import address, back, page
@@ -29,7 +30,7 @@ def show(request: Request, db: Db, who: Person, after: Annotated[int | None, Que
     return page(
         request,
         "graphs",
-        graphs=[one for one in found[:MOST] if operations.allowed(who, "read", one)],
+        graphs=[one for one in found[:MOST] if rights.allows_graph(who, "read", one)],
         older=found[MOST - 1].id if len(found) > MOST else None,
         after=after,
         states=list(NodeState),
@@ -39,7 +40,7 @@ def show(request: Request, db: Db, who: Person, after: Annotated[int | None, Que
 @router.get("/graphs/{number}", name="graph")
 def graph(request: Request, db: Db, who: Person, number: GraphId, state: NodeState | None = None) -> Response:
     """A graph. ``state``: only nodes in this state are in the table."""
-    found = operations.find(db, who, "read", number)
+    found = rights.graph(db, who, "read", number)
     # A large graph is not read as a whole: of it the layers are drawn.
     small = found.nodes <= drawing.MOST_NODES
     nodes = db.graphs.nodes(number, limit=drawing.MOST_NODES) if small else []
@@ -60,7 +61,7 @@ def graph(request: Request, db: Db, who: Person, number: GraphId, state: NodeSta
         state=state,
         states=list(NodeState),
         most=MOST_NODES,
-        may=operations.allowed(who, "manage", found),
+        may=rights.allows_graph(who, "manage", found),
     )
 
 
