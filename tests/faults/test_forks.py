@@ -25,7 +25,8 @@ def session(db: QueueDB) -> int:
 
 def fork_without_hooks() -> int:
     """Fork as uWSGI does by default: Python's hooks do not run."""
-    return int(ctypes.CDLL(None).fork())
+    # PyDLL keeps the interpreter's lock: if another thread had it at the fork, the child would wait for it for ever.
+    return int(ctypes.PyDLL(None).fork())
 
 
 def in_a_child(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> None:
