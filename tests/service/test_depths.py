@@ -87,6 +87,7 @@ OTHERS = {
         "pause_queue",
         "resume_queue",
     ),
+    *("cancel_graph", "retry_graph"),  # a retry brings back jobs that were enqueued once; the limit is not asked for them
     *("purge_queue", "purge_dead_jobs", "prune_database", "repair_groups", "rescue_worker", "complete_stream", "release_stream"),
     *("set_schedule", "remove_schedule", "pause_schedule", "resume_schedule"),
     *("set_feed", "change_feed", "delete_feed", "purge_feed", "publish_messages", "delete_messages", "delete_message"),
