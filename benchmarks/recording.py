@@ -125,6 +125,10 @@ def record(target: Target, batch: int) -> Recorded:
             queue = db.queue(_QUEUE)
             queue.enqueue_many([("job", number) for number in range(batch * (_claims(batch) + target.workers + 5) + 10)])
             each = "?" if db.database.engine.dialect.paramstyle == "qmark" else "%s"
+            # Before its first claim a process reads once which queues are fair: of that claim only what it prepares is kept.
+            with _record_statements(db) as statements:
+                queue.complete_many(queue.claim(1, _LEASE))
+            _without_prepares(statements, recorded)
             # Single claims first: a batch claim that lost its other candidates completes one job.
             for limit in dict.fromkeys([1, batch]):
                 _record(db, queue, limit, recorded, each, keep=limit == batch)

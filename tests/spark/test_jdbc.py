@@ -35,6 +35,9 @@ WAYS = {
     "mariadb, awkward": "mariadb",
 }
 
+#: Columns that MySQL and MariaDB compute for indexes.
+COMPUTED = {"unique_queue", "grouped_queue", "grouped_at"}
+
 #: What has a meaning in URLs, in SQL, or in no ASCII. The driver for MySQL and MariaDB takes no database with a question mark.
 USER = "u s@:/%&?+ü"
 PASSWORD = "p w@:/%&?#+ü€"
@@ -150,10 +153,10 @@ def test_appended_rows_are_jobs(way: str, seen: dict[str, Any], queues: dict[str
 def test_the_table_is_read_with_plain_types(way: str, seen: dict[str, Any], queues: dict[str, str]) -> None:
     types = seen[way]["types"]
     whole = {"id", "available_at", "due_at", "version", "created_at", "callback_id", "unknown_since"}
-    assert {name for name, kind in types.items() if kind == "bigint"} == whole
+    assert {name for name, kind in types.items() if kind == "bigint"} - COMPUTED == whole
     assert {name for name, kind in types.items() if kind == "int"} == {"priority", "attempts", "max_attempts", "delete_mark"}
     texts = {name for name, kind in types.items() if kind == "string" or kind.startswith("varchar")}
-    assert texts - {"unique_queue"} == {
+    assert texts - COMPUTED == {
         "queue",
         "kind",
         "payload",
