@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "api" / "testing.md"
 MIGRATES = "        db.migrate()\n"
 
@@ -31,6 +33,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
     assert re.search(r"\d+ passed, \d+ deselected", output), output
 
 
+@pytest.mark.rest("above it the suite runs as users run it")
 def test_without_the_tables_it_ends_at_the_first_test_and_says_why(tmp_path: Path) -> None:
     assert MIGRATES in example()
     status, output = run(tmp_path, example().replace(MIGRATES, "        pass\n"))
@@ -40,6 +43,7 @@ def test_without_the_tables_it_ends_at_the_first_test_and_says_why(tmp_path: Pat
     assert " failed" not in output
 
 
+@pytest.mark.rest("above it the suite runs as users run it")
 def test_the_bound_of_a_strategy_is_its_own(tmp_path: Path) -> None:
     """Without the example's ``displacement`` its window is too wide: the suite judges what the example gives it."""
     module = example().replace("return 9  #", "return 0  #")

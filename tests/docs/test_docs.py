@@ -87,6 +87,7 @@ def test_the_code_blocks_run_on_every_server_that_they_are_for(page: Path, fresh
         run_page(page, fresh_url)
 
 
+@pytest.mark.rest("above it each page is followed")
 def test_the_first_pages_can_be_followed_in_one_folder(run_page: Callable[..., None]) -> None:
     for page in ("README.md", "docs/async.md"):
         run_page(ROOT / page)

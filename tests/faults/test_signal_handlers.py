@@ -182,6 +182,7 @@ def leased(queue: Queue, jobs: Sequence[LeasedJob]) -> int:
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"], scope="session")
 @pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.rest("test_interrupts_at_every_line.py interrupts completions")
 def test_a_completion_loses_to_an_error_of_a_signal_handler_and_tells_no_wrong_verdict(queue: Queue, number: int) -> None:
     """The error comes before or after the COMMIT of the transaction that completes jobs and claims others."""
 

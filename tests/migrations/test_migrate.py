@@ -158,6 +158,7 @@ def test_migrations_and_metadata_make_the_same_tables(empty: QueueDB, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
+@pytest.mark.rest("test_up_down_and_up_again takes each step")
 def test_each_step_can_be_repeated_where_ddl_commits(empty: QueueDB) -> None:
     """As after a process that was killed before it wrote down the revision."""
     directory = ScriptDirectory.from_config(configuration(empty.store.tables))
@@ -183,6 +184,7 @@ def test_each_step_can_be_repeated_where_ddl_commits(empty: QueueDB) -> None:
         ("0007", "0005"),
     ],
 )
+@pytest.mark.rest("test_up_down_and_up_again takes each step down")
 def test_a_step_down_that_drops_columns_can_be_repeated(empty: QueueDB, revision: str, before: str) -> None:
     empty.migrate(revision=revision)
     for _ in range(2):

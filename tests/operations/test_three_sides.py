@@ -182,6 +182,7 @@ def test_a_form_writes_the_entry(own: str, names: Names, sides: Sides) -> None:
     [{"scopes": ["read", "enqueue", "work"]}, {"scopes": ["read", "manage"], "queues": ["other-*"]}],
     ids=["without the scope", "for other names"],
 )
+@pytest.mark.rest("tests/service/test_service_security.py refuses who may not, and the two above find every operation")
 def test_who_may_not_changes_nothing(own: str, names: Names, sides: Sides, token: dict[str, Any]) -> None:
     with client(own, closed=True, **token) as asks:
         before = content(own)

@@ -88,6 +88,7 @@ def test_the_wheel_carries_the_migrations_and_its_types(built: Path) -> None:
     assert not {name for name in names if name.startswith(("tests/", "tools/", "spark_jobs/"))}
 
 
+@pytest.mark.rest("make test builds and installs the wheel")
 def test_the_sdist_is_built(built: Path) -> None:
     assert len(list(built.glob("*.tar.gz"))) == 1
 
@@ -101,6 +102,7 @@ def test_the_wheel_has_the_command(installed: Path, tmp_path: Path) -> None:
     assert queue_db.__version__ in run(installed, "-m", "queue_db", "--version", cwd=tmp_path)
 
 
+@pytest.mark.rest("tests/migrations/test_alembic.py migrates as plain Alembic does")
 def test_the_wheel_is_migrated_by_plain_alembic(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "queue.ini").write_text("[alembic]\nscript_location = queue_db:migrations\n")
     alembic = [installed, "-m", "alembic", "-c", "queue.ini", "-x", f"url=sqlite:///{tmp_path}/wheel.db"]
@@ -111,6 +113,7 @@ def test_the_wheel_is_migrated_by_plain_alembic(installed: Path, tmp_path: Path)
         db.check()
 
 
+@pytest.mark.rest("tests/test_slices.py says what an import brings")
 def test_importing_the_library_needs_only_sqlalchemy_and_the_retry_library(tmp_path: Path) -> None:
     program = (
         "import sys; before = set(sys.modules); import queue_db\n"

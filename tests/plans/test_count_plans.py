@@ -63,6 +63,7 @@ def touch(db: QueueDB, act: Callable[[], object]) -> Touched:
     return watch(db, act, db.store.tables.jobs, db.store.tables.dead)
 
 
+@pytest.mark.rest("test_bounded_plans.py counts what verbs read")
 def test_a_count_reads_no_more_than_it_counts(crowd: Crowd, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a queue with more in each state; the count of the other queue is exact."""
     monkeypatch.setattr("queue_db.monitoring.sampling.MOST", CAP, raising=False)

@@ -104,6 +104,7 @@ def test_an_empty_file_is_enough(start: Callable[..., Served], tmp_path: Path) -
     assert set(token.scopes) == set(SCOPES)
 
 
+@pytest.mark.rest("tests/service/test_service_security.py has both")
 def test_open_and_read_only(start: Callable[..., Served], tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/queue.db"
     with QueueDB(url) as db:
@@ -160,6 +161,7 @@ def test_it_ends_while_the_database_does_not_answer(start: Callable[..., Served]
     assert "Traceback" not in err
 
 
+@pytest.mark.rest("tests/service/test_replicas.py has several")
 def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_path: Path) -> None:
     """Each request may go to another process than the one before: a form is of one, and what it does is done by the other."""
     url = f"sqlite:///{tmp_path}/queue.db"
@@ -189,6 +191,7 @@ def two_free_ports() -> int:
             return first
 
 
+@pytest.mark.rest("tests/service/test_replicas.py has several")
 def test_several_processes_answer_on_one_port(start: Callable[..., Served], tmp_path: Path) -> None:
     """One that dies is replaced; at the end a claim that waits is answered."""
     url = f"sqlite:///{tmp_path}/queue.db"
@@ -236,6 +239,7 @@ def test_two_first_starts_make_one_token(
         assert [one.name for one in db.tokens.list()] == ["first"]
 
 
+@pytest.mark.rest("tests/service/test_service_security.py refuses them")
 def test_too_many_jobs_and_requests_are_refused(start: Callable[..., Served], tmp_path: Path) -> None:
     limits = ("--max-rate", "0.001", "--max-depth", "mail-*=0", "--max-depth", "*=5")
     served = start(f"sqlite:///{tmp_path}/queue.db", "--open", *limits)
@@ -246,6 +250,7 @@ def test_too_many_jobs_and_requests_are_refused(start: Callable[..., Served], tm
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.rest("tests/faults/test_failover.py has one")
 def test_a_database_that_takes_no_changes(start: Callable[..., Served], fresh_url: str) -> None:
     """As a standby server: people can still log in and look."""
     with QueueDB(fresh_url) as db:

@@ -97,6 +97,7 @@ def test_all_columns(spark, save, jobs, url, name, guarantee):
 
 @ONE
 @pytest.mark.parametrize("delay", ["3600", "CAST(3600.5 AS decimal(9,1))", "3600e0", "INTERVAL '1' HOUR"])
+@pytest.mark.rest("tests/spark/staging and tests/spark/test_option_values.py have it without a JVM")
 def test_delays(spark, save, url, name, delay):
     save(spark.sql(f"SELECT '1' AS payload, {delay} AS delay"))
     with QueueDB(url) as db:
@@ -145,6 +146,7 @@ def test_large_and_odd_texts_come_through_exactly(spark, save, load):
 
 @ONE
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
+@pytest.mark.rest("tests/spark/staging and tests/spark/test_option_values.py have it without a JVM")
 def test_timestamps_mean_the_same_in_every_session_time_zone(spark, save, load, url, name, zone):
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
@@ -213,6 +215,7 @@ def test_one_bad_row_and_nothing_is_enqueued(spark, save, jobs, bad):
         ("'1' AS payload, '' AS kind", "kind is empty"),
     ],
 )
+@pytest.mark.rest("tests/spark/staging and tests/spark/test_option_values.py have it without a JVM")
 def test_bad_columns_are_named_and_nothing_is_enqueued(spark, save, jobs, columns, message):
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
@@ -338,6 +341,7 @@ def test_large_payloads_are_read_in_small_portions(url, name):
 
 
 @pytest.mark.parametrize(("gap", "dense"), [(0, True), (300, False)])
+@pytest.mark.rest("tests/spark/staging and tests/spark/test_option_values.py have it without a JVM")
 def test_jobs_between_those_of_other_queues(url, name, gap, dense):
     with QueueDB(url) as db:
         queue, other = db.queue(name), db.queue(f"{name}-other")
@@ -441,6 +445,7 @@ def test_what_was_read_can_be_written(spark, load, save, url, name):
         ({"queue": " x"}, "queue=' x' begins or ends with a blank"),
     ],
 )
+@pytest.mark.rest("tests/spark/staging and tests/spark/test_option_values.py have it without a JVM")
 def test_bad_options_are_named(spark, save, given, message):
     assert message in refusal(lambda: save(spark.sql("SELECT '1' AS payload"), **given))
 
@@ -488,6 +493,7 @@ def test_views_work_and_tables_say_why_not(spark, url, name):
 
 @ONE
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.rest("tests/spark/staging and tests/spark/test_option_values.py have it without a JVM")
 def test_a_write_that_would_leave_a_table_is_refused(spark, url, name, guarantee):
     register(spark)
     df = spark.sql("SELECT '1' AS payload")

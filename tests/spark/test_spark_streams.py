@@ -100,6 +100,7 @@ def test_some_columns_and_variants(spark, url, name, drain_into, fill, tmp_path)
 
 
 @ONE
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_a_paused_queue_is_left_alone(url, name, read, drain_into, numbers, fill, stats):
     fill(5)
     with QueueDB(url) as db:
@@ -113,6 +114,7 @@ def test_a_paused_queue_is_left_alone(url, name, read, drain_into, numbers, fill
 
 
 @ONE
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_what_is_not_due_is_left(read, drain_into, numbers, fill, stats):
     fill(5)
     fill(5, start=100, delay=3600)
@@ -168,6 +170,7 @@ def test_foreach_batch_with_a_transaction_enqueues_once(spark, read, fill, url, 
 
 
 @ONE
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_jobs_with_a_reason_go_to_the_dead(read, fill, stats, url, name, tmp_path):
     fill(100)
 
@@ -187,6 +190,7 @@ def test_jobs_with_a_reason_go_to_the_dead(read, fill, stats, url, name, tmp_pat
 
 
 @ONE
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_the_older_of_two_queries_with_one_stream_name_stops(spark, read, fill, numbers, drain_into, tmp_path):
     fill(20)
     older = read().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "older")).start()
@@ -202,6 +206,7 @@ def test_the_older_of_two_queries_with_one_stream_name_stops(spark, read, fill, 
 
 @ONE
 @pytest.mark.rest("tests/spark/streams/test_stream_loses.py races them")
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_two_streams_on_one_queue_share_its_jobs(spark, read, fill, stats, tmp_path):
     fill(1200)
     for number in range(2):  # one of them writes nothing if it comes when the other has all: then there is no folder, and no schema
@@ -224,6 +229,7 @@ def test_two_streams_on_one_queue_share_its_jobs(spark, read, fill, stats, tmp_p
 
 
 @ONE
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_a_restored_checkpoint_is_refused_and_nothing_is_lost(read, drain_into, fill, numbers, stats, tmp_path):
     fill(100)
     drain_into(read())
@@ -240,6 +246,7 @@ def test_a_restored_checkpoint_is_refused_and_nothing_is_lost(read, drain_into, 
 
 
 @ONE
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_the_checkpoint_of_another_stream_is_refused(read, drain_into, fill, name, tmp_path):
     fill(10)
     drain_into(read())
@@ -248,6 +255,7 @@ def test_the_checkpoint_of_another_stream_is_refused(read, drain_into, fill, nam
 
 
 @ONE
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_a_stream_belongs_to_one_queue(spark, read, drain_into, fill, name, tmp_path):
     fill(10)
     drain_into(read())
@@ -256,6 +264,7 @@ def test_a_stream_belongs_to_one_queue(spark, read, drain_into, fill, name, tmp_
 
 
 @ONE
+@pytest.mark.rest("tests/spark/streams has it without a JVM")
 def test_after_a_release_the_checkpoint_is_refused_and_its_jobs_are_drained_again(
     read, fill, url, name, tmp_path, drain_into, numbers
 ):

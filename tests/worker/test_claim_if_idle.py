@@ -67,6 +67,7 @@ def test_a_claim_over_several_priorities_takes_each_job_once_and_finds_new_ones(
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.rest("tests/sql has the statements, and tests/plans what they read")
 def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
     """Each is written, sent and planned, and what is made of it stays in memory."""
 

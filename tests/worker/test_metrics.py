@@ -101,6 +101,7 @@ def test_a_queue_that_becomes_empty_is_listed_for_a_day_with_zeros(opened, clock
     assert db.metrics.latest() == []
 
 
+@pytest.mark.rest("the tests below sum shorter times")
 def test_ten_minutes_are_summed_when_they_are_over_and_old_rows_are_deleted(opened, clock):
     db = opened()
     queue, start = db.queue("mail"), clock.now()

@@ -107,6 +107,7 @@ def ends_its_process(queue, url, tmp_path, status):
 
 
 @SQLITE
+@pytest.mark.rest("test_a_job_that_ends_its_process_takes_no_other_with_it replaces processes")
 def test_a_replacement_that_cannot_start_stops_nobody_and_is_tried_again(queue, url, tmp_path, monkeypatch):
     (tmp_path / "handlers.py").write_text(HANDLERS)
     bad = queue.enqueue("bad", "break")
@@ -222,6 +223,7 @@ def test_processes_stop_in_good_order_when_their_supervisor_is_gone_or_its_termi
 
 
 @SQLITE
+@pytest.mark.rest("above it a hangup ends the processes")
 def test_with_nohup_a_hangup_is_ignored(queue, url, tmp_path):
     def ignore_hangups() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
