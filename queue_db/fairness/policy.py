@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import threading
 import time
 from collections import Counter
@@ -13,11 +12,11 @@ from functools import lru_cache
 from queue_db.concurrency.forks import reset_after_fork
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import read_new_priorities, result_of
-from queue_db.fairness import permits
+from queue_db.fairness import first_turn, permits
 from queue_db.fairness.dialects import Ahead, FairDialect, Search, Turn
 from queue_db.fairness.dialects.base import Rows
 from queue_db.fairness.rules import Rules
-from queue_db.model import ClaimRequest, ClaimResult, Seen
+from queue_db.model import ClaimRequest, ClaimResult, Range, Seen
 from queue_db.store import lease
 from queue_db.store.base import Transaction
 
@@ -49,6 +48,7 @@ class Turns:
         self.count: Callable[[], int] = itertools.count(1).__next__
         self.ahead = Ahead()
         self._of: dict[int, Turn] = {}
+        self._start = ""
         self._refused: dict[str, float] = {}
         self.after_fork()
         reset_after_fork(self)
@@ -58,11 +58,16 @@ class Turns:
         self._lock = threading.Lock()
 
     def of(self, priority: int) -> Turn:
-        """Where the turns of this priority go on. The first one is at a random group, so that processes spread."""
-        turn = self._of.get(priority)
-        if turn is None:
-            turn = self._of[priority] = Turn("".join(random.choices("0123456789abcdefghijklmnopqrstuvwxyz", k=2)), 0)
-        return turn
+        """Where the turns of this priority go on."""
+        return self._of.get(priority) or self._of.setdefault(priority, Turn(self._start, 0))
+
+    def new(self, ranges: Sequence[Range]) -> bool:
+        """Whether this process has not yet taken a turn of one of these priorities."""
+        return any(priority not in self._of for priority, _ in ranges)
+
+    def start(self, group: str) -> None:
+        """Let the first turns follow this group."""
+        self._start = group
 
     def taken(self, rows: Sequence[tuple[int, str]], asked: Mapping[int, Turn], weights: Mapping[str, int]) -> None:
         """Go on after a claim.
@@ -111,12 +116,29 @@ class Fair:
     def claim(self, tx: Transaction, request: ClaimRequest, strategy: _Strategy) -> ClaimResult:
         """Take the first due jobs of the groups whose turn it is. The next round of the call takes any others that are due."""
         turns = self.turns
-        by_time = not request.first or not request.ranges or turns.count() % BY_TIME_EVERY == 0
+        if not turns.new(request.ranges):
+            return self._claim(tx, request, strategy)
+        # The first claim of a process from a priority begins after the group at which that of the last process has ended. With a
+        # start at random, many short processes would favour a group whose name is far from that of the group before.
+        tx.begin()
+        start = first_turn.read(tx, request.queue)
+        turns.start(start.group)
+        result = self._claim(tx, request, strategy)
+        ends = [turns.of(priority).group for priority, _ in request.ranges]
+        if start.locked and (moved := [group for group in ends if group != start.group]):
+            first_turn.write(tx, request.queue, moved[-1])
+        return result
+
+    def _claim(self, tx: Transaction, request: ClaimRequest, strategy: _Strategy) -> ClaimResult:
+        turns = self.turns
+        # The first look at a priority is by turns, also if an earlier round of the same call has found the priority.
+        by_time = not request.ranges or not (request.first or turns.new(request.ranges)) or turns.count() % BY_TIME_EVERY == 0
         if self.rules.limited:
             return self._limited(tx, request, by_time=by_time)
         if by_time or turns.quiet:
             result = strategy(tx, request)
-            turns.quiet = result.seen is Seen.ALL and len(result.rows) + result.missed < request.limit
+            short = len(result.rows) + result.missed < request.limit
+            turns.quiet = short and result.seen is Seen.ALL and not result.new_priorities
             return result
         search, asked = self._search(tx, request)
         search.one_each = request.limit == 1 or turns.many

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 #: What a rule is for: each group, one group, or all groups together whose names begin alike.
 EACH, GROUP, PREFIX = "each", "group", "prefix"
 
+#: The scope of the row whose name is the group at which the first claim of a process has ended.
+TURN = "turn"
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Table, delete, exists, insert, select, tuple_
 
 from queue_db.fairness.policy import Fair, Turns
-from queue_db.fairness.rules import EACH, GROUP, PREFIX, Limit, Rules
+from queue_db.fairness.rules import EACH, GROUP, PREFIX, TURN, Limit, Rules
 from queue_db.fairness.tables import fairness_tables
 from queue_db.groups.store import groups
 from queue_db.model import Group
@@ -47,8 +47,18 @@ def set_fair(tx: Transaction, queue: str, *, fair: bool, weights: Mapping[str, i
     # Wait for the transactions that add jobs to groups: the repair after this change has to see the jobs that they have blocked.
     groups.lock(tx, [Group(queue, "")], every=True)
     controls.change(tx, queue, {"fair": int(fair), "per_group": EVERY_MEMBER if fair else None})
+    _keep_turn(tx, queue, fair=fair)
     for group, weight in sorted(weights.items()):
         change(tx, queue, GROUP, group, {"weight": None if weight == 1 else weight})
+
+
+def _keep_turn(tx: Transaction, queue: str, *, fair: bool) -> None:
+    """Make or delete the row of the turn. Only this function does, so that a queue has one such row."""
+    table, key = fairness_tables(tx.tables).limits, {"queue": queue, "scope": TURN}
+    if not fair:
+        by_key.delete(tx, table, key)
+    elif by_key.lock(tx, table, key, "name") is None:
+        tx.connection.execute(insert(table).values(**key, name=""))
 
 
 def change(tx: Transaction, queue: str, scope: str, name: str, values: Mapping[str, int | None]) -> None:
@@ -92,7 +102,8 @@ def limit(tx: Transaction, queue: str, scope: str, name: str, values: dict[str, 
 def limits(tx: Transaction, queue: str) -> Sequence[Row[Any]]:
     """The rules of a queue."""
     table = fairness_tables(tx.tables).limits
-    return tx.connection.execute(select(table).where(table.c.queue == queue).order_by(table.c.scope, table.c.name)).all()
+    rules = select(table).where(table.c.queue == queue, table.c.scope != TURN)
+    return tx.connection.execute(rules.order_by(table.c.scope, table.c.name)).all()
 
 
 def prune(tx: Transaction, *, limit: int) -> int:

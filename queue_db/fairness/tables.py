@@ -36,6 +36,7 @@ def _key() -> tuple[Column[str], Column[str], Column[str]]:
     return (
         Column("queue", String(QUEUE_LENGTH), primary_key=True),
         # each: of every group; group: of the group ``name``; prefix: of all groups together whose names begin with ``name``.
+        # turn: no limit; ``name`` is the group at which the first claim of a process has ended.
         Column("scope", String(_SCOPE_LENGTH), primary_key=True),
         Column("name", String(KEY_LENGTH), primary_key=True),
     )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import select
 
 from queue_db import Queue, QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.model import Verdict
+from queue_db.fairness import first_turn
+from queue_db.fairness.rules import TURN
+from queue_db.fairness.tables import fairness_tables
+from queue_db.model import Capability, Verdict
 from queue_db.strategies import policies
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, open_transaction
@@ -224,3 +229,48 @@ def test_per_group_is_for_queues_that_are_not_fair(fair: Queue) -> None:
 def test_wrong_weights_are_refused(queue: Queue, weights: dict[str, int]) -> None:
     with pytest.raises(ArgumentError):
         queue.fair(weights=weights)
+
+
+# --- processes that claim once -----------------------------------------------------------------------------------------
+
+
+def _claimed_once(open_db: OpenDB, name: str, number: int) -> Counter[str | None]:
+    """The groups of the jobs that so many processes get, each of which claims one job."""
+    return Counter(group for _ in range(number) for group in taken(open_db().queue(name), 1))
+
+
+def test_processes_that_claim_once_are_fair_among_groups_with_one_prefix(open_db: OpenDB, name: str) -> None:
+    fair = open_db().queue(name)
+    fair.fair()
+    for number in range(1, 9):
+        add(fair, f"tenant-{number}", 3, priority=5)
+    counts = _claimed_once(open_db, name, 16)
+    assert set(counts.values()) == {2}
+    assert len(counts) == 8
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_start_at_random_is_not_fair(open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: all random texts lead to the first group of a prefix, but for those within the prefix."""
+    monkeypatch.setattr(first_turn, "read", lambda *_: first_turn.FirstTurn(f"{random.choice('0123456789abcdefghijk')}", False))
+    fair = open_db().queue(name)
+    fair.fair()
+    for number in range(1, 9):
+        add(fair, f"tenant-{number}", 20)
+    assert _claimed_once(open_db, name, 12) == {"tenant-1": 12}
+
+
+def test_nobody_waits_for_a_first_claim_that_stands_still(open_db: OpenDB, name: str) -> None:
+    fair, second = (open_db().queue(name) for _ in range(2))
+    fair.fair()
+    second.core.policies.stale = True
+    for group in "ab":
+        add(fair, group, 2)
+    if Capability.SKIP_LOCKED not in fair.core.store.capabilities:
+        return  # a writer waits for the other one in any case
+    limits = fairness_tables(fair.core.store.tables).limits
+    with open_transaction(fair.db) as connection:
+        row = select(limits).where(limits.c.queue == name, limits.c.scope == TURN).with_for_update()
+        assert connection.execute(row).first() is not None
+        assert taken(second, 1) == ["a"]
+    assert fair.group_limits() == []
