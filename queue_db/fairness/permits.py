@@ -16,6 +16,7 @@ from sqlalchemy import Table, and_, bindparam, delete, insert, select
 from queue_db.fairness.dialects import FairDialect, Search
 from queue_db.fairness.rules import GROUP, PREFIX, Limit, Rules
 from queue_db.fairness.tables import fairness_tables
+from queue_db.limits.tables import limits_tables
 from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
@@ -110,7 +111,7 @@ def _rooms(tx: Transaction, queue: str, keys: dict[Key, Limit]) -> dict[Key, _Ro
     """Lock the rows of the limits, and see how many jobs each allows."""
     if not keys:
         return {}
-    spent, permits, jobs = fairness_tables(tx.tables).spent, fairness_tables(tx.tables).permits, tx.tables.jobs
+    spent, permits, jobs = fairness_tables(tx.tables).spent, limits_tables(tx.tables).permits, tx.tables.jobs
     spent_until: dict[Key, int] = {}
     for scope in (GROUP, PREFIX):
         names = sorted(name for of, name in keys if of == scope)
@@ -159,7 +160,6 @@ def _note(
 ) -> None:
     """Store what the claim has taken: a permit for each job and limit of concurrency, and what each rate has used up."""
     queue, token = search.parameters["in_queue"], search.parameters["token"]
-    tables = fairness_tables(tx.tables)
     held, began = [], dict.fromkeys(rooms, 0)
     for row in rows:
         for key, limit in limits_of.get(group_of[row[0]], ()):
@@ -167,7 +167,7 @@ def _note(
             if limit.concurrency is not None:
                 own = {"queue": queue, "scope": key[0], "name": key[1], "job_id": row[0]}
                 held.append({**own, "claim_token": token, "until": rooms[key].now + search.parameters["lease"]})
-    table = tables.permits
+    table = limits_tables(tx.tables).permits
     # One by one by their keys, so that no statement locks permits of other limits.
     gone = [
         {"of_scope": scope, "of_name": name, "of_id": job} for (scope, name), room in sorted(rooms.items()) for job in room.over
@@ -181,4 +181,4 @@ def _note(
         room = rooms[key]
         if number and room.cost:
             values = {"spent_until": room.spent + round(number * room.cost)}
-            by_key.change(tx, tables.spent, {"queue": queue, "scope": key[0], "name": key[1]}, values)
+            by_key.change(tx, fairness_tables(tx.tables).spent, {"queue": queue, "scope": key[0], "name": key[1]}, values)

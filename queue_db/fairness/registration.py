@@ -24,7 +24,7 @@ def policies(tx: Transaction, before: Mapping[str, Policy]) -> dict[str, Policy]
 
 
 def prune(tx: Transaction, *, limit: int) -> int:
-    """Delete what no limit counts any more."""
+    """Delete what no limit uses any more."""
     deleted: int = load("fairness.store", "prune")(tx, limit=limit)
     return deleted
 

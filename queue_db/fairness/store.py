@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, delete, exists, insert, select, tuple_
+from sqlalchemy import Row, exists, insert, select
 
 from queue_db.fairness.policy import Fair, Turns
 from queue_db.fairness.rules import EACH, GROUP, PREFIX, TURN, Limit, Rules
 from queue_db.fairness.tables import fairness_tables
 from queue_db.groups.store import groups
+from queue_db.limits.store import delete_unused
+from queue_db.limits.tables import limits_tables
 from queue_db.model import Group
 from queue_db.store import by_key, controls
 from queue_db.store.base import Transaction
@@ -107,23 +109,7 @@ def limits(tx: Transaction, queue: str) -> Sequence[Row[Any]]:
 
 
 def prune(tx: Transaction, *, limit: int) -> int:
-    """Delete up to ``limit`` permits of claims that are over, and rows of limits that nothing uses; return how many."""
-    tables, jobs = fairness_tables(tx.tables), tx.tables.jobs
-    permits, spent, now = tables.permits, tables.spent, tx.read_clock()
-    # A job whose lease was extended still has the token. A token that a job has lost never comes back.
-    held = exists().where(jobs.c.id == permits.c.job_id, jobs.c.claim_token == permits.c.claim_token)
-    gone = _delete(tx, permits, permits.c.until < now, ~held, limit)
-    if gone == limit:
-        return gone
+    """Delete up to ``limit`` rows of limits that nothing uses; return how many. A claim makes a row that it misses."""
+    spent, permits = fairness_tables(tx.tables).spent, limits_tables(tx.tables).permits
     used = exists().where(*(permits.c[name] == spent.c[name] for name in ("queue", "scope", "name")))
-    return gone + _delete(tx, spent, spent.c.spent_until < now, ~used, limit - gone)
-
-
-def _delete(tx: Transaction, table: Table, old: ColumnElement[bool], unused: ColumnElement[bool], limit: int) -> int:
-    """Delete rows that are old and unused. They are read first, since a DELETE would lock what ``unused`` looks at, on MySQL."""
-    keys = list(table.primary_key.columns)
-    rows = tx.connection.execute(select(*keys).where(old, unused).order_by(*keys).limit(limit)).all()
-    if not rows:
-        return 0
-    # Check the time again: a claim may have used the row since. A claim makes a row that it misses.
-    return tx.connection.execute(delete(table).where(tuple_(*keys).in_([tuple(row) for row in rows]), old)).rowcount
+    return delete_unused(tx, spent, spent.c.spent_until < tx.read_clock(), ~used, limit)

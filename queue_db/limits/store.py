@@ -3,15 +3,19 @@
 A queue's concurrency is divided into *shares*. Each worker has a share, and keeps no more jobs in hand than its share. The sum of
 the shares is at most the queue's concurrency. So the limit holds over all processes, and claims do not have to check it. A dead
 worker's share expires.
+
+A claim of a program without a share, as by REST, first takes a share for this claim alone (:func:`reserve`). Afterwards the jobs
+that it got have permits instead (:func:`keep`). Both lock the queue's row, as a worker does that changes its share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, exists, func, insert, or_, select, tuple_, update
 
-from queue_db.limits.tables import shares_of
+from queue_db.limits.tables import WHOLE_QUEUE, limits_tables
 from queue_db.store import by_key, controls
 from queue_db.store.base import Transaction
 
@@ -57,7 +61,7 @@ def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int
 
     :return: the new share; None: the queue no longer has a concurrency limit.
     """
-    shares = shares_of(tx.tables)
+    shares = limits_tables(tx.tables).shares
     # Lock the queue's row, so that workers compute their shares one after the other.
     queues, key = tx.tables.queues, {"name": queue}
     row = by_key.lock(tx, queues, key, "concurrency")
@@ -65,12 +69,8 @@ def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int
         return None
     by_key.touch(tx, queues, key, "spent_until")  # of the rate; microseconds
     now = tx.read_clock()
-    others = tx.connection.execute(
-        select(func.coalesce(func.sum(shares.c.slots), 0)).where(
-            shares.c.queue == queue, shares.c.worker != worker, shares.c.until > now
-        )
-    ).scalar_one()
-    mine: int = max(0, min(wanted, row.concurrency - int(others)))
+    used = _shared(tx, queue, now, but=worker) + _permitted(tx, queue, now)
+    mine: int = max(0, min(wanted, row.concurrency - used))
     own = {"queue": queue, "worker": worker}
     values = {"slots": mine, "until": now + lasts}
     if not mine:
@@ -80,12 +80,109 @@ def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int
     return mine
 
 
+def _shared(tx: Transaction, queue: str, now: int, *, but: str) -> int:
+    """The sum of the shares of the others."""
+    shares = limits_tables(tx.tables).shares
+    valid = (shares.c.queue == queue, shares.c.worker != but, shares.c.until > now)
+    return int(tx.connection.execute(select(func.coalesce(func.sum(shares.c.slots), 0)).where(*valid)).scalar_one())
+
+
+def _permitted(tx: Transaction, queue: str, now: int) -> int:
+    """How many jobs run with a permit."""
+    permits, jobs = limits_tables(tx.tables).permits, tx.tables.jobs
+    query = select(func.count()).select_from(permits.join(jobs, _held(permits, jobs)))
+    return int(tx.connection.execute(query.where(_of_queue(permits, queue), jobs.c.available_at > now)).scalar_one())
+
+
+def _held(permits: Table, jobs: Table) -> ColumnElement[bool]:
+    """The condition that a job has the token of its permit. A token that a job has lost never comes back."""
+    return and_(jobs.c.id == permits.c.job_id, jobs.c.claim_token == permits.c.claim_token)
+
+
+def _of_queue(permits: Table, queue: str) -> ColumnElement[bool]:
+    return and_(permits.c.queue == queue, permits.c.scope == WHOLE_QUEUE, permits.c.name == "")
+
+
+class Reserved(NamedTuple):
+    """What the limits of a queue allow one claim."""
+
+    #: The most jobs.
+    jobs: int
+    #: Microseconds until the rate allows the next job.
+    wait: int
+    #: Whether the claim has a share.
+    shared: bool
+    #: What each job costs of the rate, in microseconds; 0: there is no rate.
+    cost: float
+
+
+def reserve(tx: Transaction, queue: str, holder: str, wanted: int, lasts: int) -> Reserved:
+    """Take a share and a part of the rate for one claim of up to ``wanted`` jobs.
+
+    :param lasts: microseconds after which the share ends, if no :func:`keep` ends it.
+    """
+    queues, shares, key = tx.tables.queues, limits_tables(tx.tables).shares, {"name": queue}
+    row = by_key.lock(tx, queues, key, "concurrency", "rate", "per")
+    if row is None:
+        return Reserved(wanted, 0, shared=False, cost=0.0)
+    by_key.touch(tx, queues, key, "spent_until")
+    now, wait = tx.read_clock(), 0
+    if row.concurrency is not None:
+        used = _shared(tx, queue, now, but=holder) + _permitted(tx, queue, now)
+        wanted = max(0, min(wanted, row.concurrency - used))
+    if wanted:
+        wanted, wait = spend(tx, queue, wanted)
+    shared = bool(wanted) and row.concurrency is not None
+    if shared:
+        tx.connection.execute(insert(shares).values(queue=queue, worker=holder, slots=wanted, until=now + lasts))
+    return Reserved(wanted, wait, shared, 0.0 if row.rate is None else row.per / row.rate)
+
+
+def keep(tx: Transaction, queue: str, holder: str, claims: Sequence[tuple[int, str]], lease: int, unused: int) -> None:
+    """End the share of ``holder``: from now on the jobs of its claim have permits.
+
+    :param claims: id and token of each job; without a share there are none.
+    :param unused: microseconds to give back to the rate.
+    """
+    if unused:
+        refund(tx, queue, unused)
+    tables = limits_tables(tx.tables)
+    permits, shares = tables.permits, tables.shares
+    by_key.lock(tx, tx.tables.queues, {"name": queue}, "name")
+    by_key.touch(tx, tx.tables.queues, {"name": queue}, "spent_until")
+    by_key.delete(tx, shares, {"queue": queue, "worker": holder})
+    if claims:
+        until = tx.read_clock() + lease
+        ids = [job_id for job_id, _ in claims]
+        tx.connection.execute(delete(permits).where(_of_queue(permits, queue), permits.c.job_id.in_(ids)))  # of earlier claims
+        own = {"queue": queue, "scope": WHOLE_QUEUE, "name": "", "until": until}
+        tx.connection.execute(insert(permits), [{**own, "job_id": job_id, "claim_token": token} for job_id, token in claims])
+
+
+def prune(tx: Transaction, *, limit: int) -> int:
+    """Delete up to ``limit`` permits of claims that are over; return how many."""
+    permits, jobs = limits_tables(tx.tables).permits, tx.tables.jobs
+    # A job whose lease was extended still has the token.
+    held = exists().where(_held(permits, jobs))
+    return delete_unused(tx, permits, permits.c.until < tx.read_clock(), ~held, limit)
+
+
+def delete_unused(tx: Transaction, table: Table, old: ColumnElement[bool], unused: ColumnElement[bool], limit: int) -> int:
+    """Delete rows that are old and unused. They are read first, since a DELETE would lock what ``unused`` looks at, on MySQL."""
+    keys = list(table.primary_key.columns)
+    rows = tx.connection.execute(select(*keys).where(old, unused).order_by(*keys).limit(limit)).all()
+    if not rows:
+        return 0
+    # Check the time again: a claim may have used the row since.
+    return tx.connection.execute(delete(table).where(tuple_(*keys).in_([tuple(row) for row in rows]), old)).rowcount
+
+
 def drop_shares(tx: Transaction, worker: str) -> int:
     """Delete the shares of the worker ``worker``, of the workers ``worker#…`` in its process, and all expired shares.
 
     :return: how many of them were of the worker.
     """
-    shares = shares_of(tx.tables)
+    shares = limits_tables(tx.tables).shares
     of_process = or_(shares.c.worker == worker, shares.c.worker.startswith(f"{worker}#", autoescape=True))
     own = tx.connection.execute(delete(shares).where(of_process)).rowcount
     tx.connection.execute(delete(shares).where(shares.c.until < tx.now), tx.time())

@@ -14,6 +14,7 @@ from queue_db import Queue, QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.fairness import permits, policy
 from queue_db.fairness.tables import fairness_tables
+from queue_db.limits.tables import limits_tables
 from queue_db.store.low_water_marks import MOST_RANGES
 from queue_db.testing import SettableClock
 from tests.fairness.test_fair_queues import add, taken
@@ -191,7 +192,7 @@ def test_permits_and_rows_of_limits_that_nothing_uses_are_pruned(fair: Queue, cl
     fair.db.prune()
     tables = fairness_tables(fair.core.store.tables)
     with fair.core.database.engine.connect() as connection:
-        for table in (tables.permits, tables.spent):
+        for table in (limits_tables(fair.core.store.tables).permits, tables.spent):
             names = connection.execute(select(table.c.name).where(table.c.queue == fair.name)).scalars().all()
             assert names == ["extended"], table.name
     assert taken(fair, 2) == ["ended"], "the extended job keeps its place"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from queue_db.database.transaction import Run
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
+from queue_db.limits.claims import claim as claim_within_limits
 from queue_db.model import Controls
 from queue_db.service.live.incidents import Incidents, IncidentType
 from queue_db.service.live.together import Together
@@ -148,6 +150,8 @@ class Claims:
         )
         self._lines: dict[str, _Line] = {}
         self._controls: dict[str, tuple[float, Controls]] = {}
+        # The seconds after which the limits of a queue may allow jobs that the last claim did not get.
+        self._refused: dict[str, float] = {}
 
     def waiting(self, queue: str) -> int:
         """How many clients wait for jobs of a queue."""
@@ -221,14 +225,19 @@ class Claims:
 
     def _claim(self, terms: Terms, clients: list[Wanted]) -> list[Sequence[LeasedJob] | BaseException]:
         """Claim for several clients in one statement: the jobs of each, in their order, or its error."""
-        if all(one.abandoned for one in clients) or self._paused(terms.queue):
+        controls = None if all(one.abandoned for one in clients) else self._controls_of(terms.queue)
+        if controls is None or controls.paused:
             return [[] for _ in clients]
         # Only now: clients may have gone while the controls were read.
         here = [one for one in clients if not one.abandoned]
         if not here:
             return [[] for _ in clients]
         limit, workers = sum(one.limit for one in here), {one.worker for one in here}
-        jobs = self._db.queue(terms.queue).claim(limit, terms.lease, worker=here[0].worker if len(workers) == 1 else None)
+        queue, worker = self._db.queue(terms.queue), here[0].worker if len(workers) == 1 else None
+        if controls.concurrency is None and controls.rate is None:
+            jobs: Sequence[LeasedJob] = queue.claim(limit, terms.lease, worker=worker)
+        else:
+            jobs, self._refused[terms.queue] = claim_within_limits(queue, limit, terms.lease, worker)
         found: list[Sequence[LeasedJob] | BaseException] = []
         at = 0
         try:
@@ -264,14 +273,18 @@ class Claims:
             except Exception as error:  # noqa: BLE001 - only people read them, and the clients have their jobs
                 log.debug("%d jobs of queue %r show the worker %r: %s", len(workers), jobs[0].queue, self._db.worker, error)
 
-    def _paused(self, queue: str) -> bool:
+    def refused(self, queue: str) -> float:
+        """Seconds after which the limits of a queue may allow more jobs; 0: they refused none."""
+        return self._refused.pop(queue, 0.0)
+
+    def _controls_of(self, queue: str) -> Controls:
         read_at, controls = self._controls.get(queue, (0.0, None))
         if controls is None or time.monotonic() - read_at > _OBEY_WITHIN:
             if len(self._controls) >= _REMEMBERED:
                 self._controls.clear()
             controls = self._db.queue(queue).controls()
             self._controls[queue] = time.monotonic(), controls
-        return controls.paused
+        return controls
 
 
 class _Line:
@@ -286,10 +299,13 @@ class _Line:
         self._news = 0
         self._serving = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        # A client has come, perhaps after the end of a job, while the limits of the queue allowed no job.
+        self._came = asyncio.Event()
 
     def add(self, waiter: _Waiter) -> None:
         """Let a client wait."""
         self.waiters.append(waiter)
+        self._came.set()
         if len(self.waiters) == 1:
             # A job may have come between the claim and now.
             self._waits.join((QUEUE, self._queue), self)
@@ -342,6 +358,10 @@ class _Line:
                     number = min(2 * number, _CLIENTS)
                     if self.waiters and self._serving < _AT_ONCE:
                         self._serve_more()
+                elif (wait := self._claims.refused(self._queue)) > 0:
+                    self._came.clear()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._came.wait(), wait)
                 elif news == self._news:
                     return
         finally:
