@@ -43,6 +43,8 @@ class Turns:
         self.quiet = False
         #: Whether the last claim found a group for each job that it wanted, so that the next one does not look for a second.
         self.many = False
+        #: Whether the last claim found jobs of one group only, as did the one before it if it looked for one job.
+        self.lone = False
         #: Whether the last claim met groups at their limits, so that the next one reads more candidates than it wants.
         self.full = False
         self.count: Callable[[], int] = itertools.count(1).__next__
@@ -75,6 +77,11 @@ class Turns:
         :param rows: priority and group of each job that it took.
         :param asked: where the turns were when it read them.
         """
+        if len(asked) == 1 and not weights and (groups := {group for _, group in rows}) and len(groups) == len(rows):
+            (priority, turn), *_ = asked.items()
+            if not turn.credit:  # as below, in a fraction of the time
+                self._of[priority] = Turn(max([group for group in groups if group > turn.group] or groups), 0)
+                return
         with self._lock:
             for priority in {priority for priority, _ in rows}:
                 turn = asked[priority]
@@ -137,16 +144,19 @@ class Fair:
             return self._limited(tx, request, by_time=by_time)
         if by_time or turns.quiet:
             result = strategy(tx, request)
+            turns.ahead.rows.clear()  # it may have taken some of them
             short = len(result.rows) + result.missed < request.limit
             turns.quiet = short and result.seen is Seen.ALL and not result.new_priorities
             return result
         search, asked = self._search(tx, request)
-        search.one_each = request.limit == 1 or turns.many
-        if request.delete_on_claim or not tx.dialect.served:
+        search.one_each, search.lone = request.limit == 1 or turns.many, turns.lone
+        if request.delete_on_claim:
             tx.begin()  # more statements follow in this transaction
         rows, tried = dialect_of(tx.dialect).claim(tx, search)
         result = self._result(search, asked, rows, tried)
-        turns.many = len(rows) >= request.limit and len({row.group_key for row in result.rows}) == len(rows) and not search.weights
+        groups = {row.group_key for row in result.rows}
+        turns.many = len(rows) >= request.limit and len(groups) == len(rows) and not search.weights
+        turns.lone = len(groups) == 1 and (not search.one_each or groups == {turn.group for turn in search.turns})
         return result
 
     def _limited(self, tx: Transaction, request: ClaimRequest, *, by_time: bool) -> ClaimResult:

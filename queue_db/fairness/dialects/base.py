@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import json
 import random
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import Executable
+from sqlalchemy import Executable, String
 
 from queue_db.dialects.base import Companion
-from queue_db.dialects.claim_sql import ClaimText, columns_of
-from queue_db.dialects.statements import kept
+from queue_db.dialects.claim_sql import ClaimText, columns_of, matching, won
+from queue_db.dialects.statements import LISTS, kept, wanted
 from queue_db.dialects.transactions import Sender
 
 #: The floor of a range that only fills the number of ranges up to that of a statement. It has no due job.
@@ -28,6 +31,12 @@ Rows = Sequence[Sequence[Any]]
 
 # The numbers of groups whose jobs one statement reads.
 ARMS = (1, 2, 4, 8, 10, 16, 32, 64)
+
+#: The number of groups whose first jobs a claim reads ahead at first.
+READ_AHEAD = 64
+
+#: Seconds for which these jobs are used, and for which no others are read after a claim has lost some of them.
+FRESH = 1.0
 
 # The most jobs of a group that a claim reads beyond those of its turn, to choose among them while others claim too.
 _WIDEST = 16
@@ -46,11 +55,13 @@ class Turn(NamedTuple):
 class Ahead:
     """The first jobs of the next groups, which a process has read ahead for its next claims."""
 
-    rows: list[Sequence[Any]] = field(default_factory=list)
+    rows: deque[Sequence[Any]] = field(default_factory=deque)
+    #: How many to read.
+    size: int = READ_AHEAD
     #: When they are too old, by the monotonic clock.
     until: float = 0.0
-    #: Until when there are too few groups to read ahead.
-    short_until: float = 0.0
+    #: Until when not to read ahead: there are too few groups, or other claims take the same ones.
+    not_until: float = 0.0
     #: The groups of each priority, in order, if there are few.
     known: dict[int, list[str]] = field(default_factory=dict)
 
@@ -71,15 +82,23 @@ class Search:
     refused: Sequence[str] = ()
     #: Take one job of each group, although there may be fewer groups than jobs wanted.
     one_each: bool = False
+    #: Whether the last claim met one group only.
+    lone: bool = False
 
     @property
     def limit(self) -> int:
         """The most jobs."""
         return int(self.parameters["limit"])
 
+    @property
+    def one_range(self) -> bool:
+        """Whether only the first range can have due jobs."""
+        return len(self.turns) == 1 or self.parameters["floor_1"] == UNUSED
+
     def values(self) -> dict[str, Any]:
         """The parameters of the statements."""
         values = {**self.parameters, "weights": encoded(self.weights), "refused": encoded(list(self.refused))}
+        values["refused_groups"] = [*self.refused] or [""]
         for place, turn in enumerate(self.turns):
             values[f"cursor_{place}"], values[f"start_credit_{place}"] = turn
         return values
@@ -91,8 +110,14 @@ def encoded(value: Any) -> str:
 
 
 class FairDialect(Companion):
-    """The statements of claims by turns; each database has a subclass."""
+    """The statements of claims by turns, as most databases accept them. A database has a subclass with cheaper ones."""
 
+    #: Whether :meth:`first_of_groups` and :meth:`take_lone` have statements.
+    reads_ahead: ClassVar[bool] = False
+    #: The most groups whose first jobs a claim reads ahead, while there are so many.
+    most_ahead: ClassVar[int] = READ_AHEAD
+    #: Whether the change of the jobs checks again that no other job comes first.
+    checks_again: ClassVar[bool] = False
     #: How many further jobs of each group a look reads; more after a claim that others were faster than.
     width = 0
 
@@ -100,8 +125,61 @@ class FairDialect(Companion):
 
     def claim(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         """Claim jobs; return their rows, which begin with the columns of a claimed job, and the number of candidates."""
+        if search.lone and search.one_range and (rows := self.take_lone(tx, search)):
+            return rows, len(rows)
+        found = self._next_ahead(tx, search)
+        if not found:
+            return self.claim_now(tx, search)
+        rows = self.take(tx, search, found)
+        if 2 * len(rows) < len(found):  # other claims take turns among the same groups
+            search.ahead.rows.clear()
+            search.ahead.size = READ_AHEAD
+            search.ahead.not_until = time.monotonic() + FRESH
+        if len(rows) == search.limit:
+            return rows, len(found)
+        parameters = {**search.parameters, "limit": search.limit - len(rows)}
+        turns = [Turn(found[-1][_GROUP], 0), *search.turns[1:]]
+        more, tried = self.claim_now(tx, replace(search, parameters=parameters, turns=turns))
+        return [*rows, *more], len(found) + tried
+
+    def claim_now(self, tx: Sender, search: Search) -> tuple[Rows, int]:
+        """Claim jobs of the next groups, as they are now."""
         found = self.candidates(tx, search)
         return self.take(tx, search, found), len(found)
+
+    def _next_ahead(self, tx: Sender, search: Search) -> Rows:
+        """The first jobs of the next groups, read ahead; empty if there are few groups."""
+        limit, ahead, now = search.limit, search.ahead, time.monotonic()
+        many = search.one_each and not search.weights and search.one_range and 2 * limit <= READ_AHEAD
+        if not (self.reads_ahead and many) or now < ahead.not_until or (search.claim.nothing_due and not self.checks_again):
+            return ()
+        if len(ahead.rows) < limit or now > ahead.until:
+            most, cursor = ahead.size // limit * limit, search.turns[0].group
+            rows = sorted(self.first_of_groups(tx, search, cursor, most), key=itemgetter(_GROUP))
+            if len(rows) < most and cursor:
+                beginning = sorted(self.first_of_groups(tx, search, "", most - len(rows)), key=itemgetter(_GROUP))
+                rows += [row for row in beginning if row[_GROUP] <= cursor]
+            ahead.rows, ahead.until = deque(rows), now + FRESH
+            ahead.size = min(2 * ahead.size, self.most_ahead) if len(rows) == most else READ_AHEAD
+            if len(rows) < READ_AHEAD // 2:
+                ahead.rows.clear()
+                ahead.not_until = ahead.until
+                return ()
+        found: list[Sequence[Any]] = []
+        try:
+            while len(found) < limit:
+                found.append(ahead.rows.popleft())
+        except IndexError:  # another thread has taken them
+            pass
+        return found
+
+    def first_of_groups(self, tx: Sender, search: Search, after: str, most: int) -> Rows:
+        """The first due jobs of groups after the group ``after``, as rows of :data:`CANDIDATE`."""
+        raise NotImplementedError
+
+    def take_lone(self, tx: Sender, search: Search) -> Rows:
+        """Claim the next jobs of the group that had the last turn; nothing if another group has jobs."""
+        return ()
 
     def candidates(self, tx: Sender, search: Search) -> Rows:
         """The jobs whose turn it is, as rows of :data:`CANDIDATE`, in the order of their turns."""
@@ -119,13 +197,29 @@ class FairDialect(Companion):
 
     def take(self, tx: Sender, search: Search, found: Rows) -> Rows:
         """Claim the candidates that still have their version."""
-        raise NotImplementedError
+        if not found:
+            return ()
+        pairs = sorted((row[0], row[1]) for row in found)
+        changed = tx.execute(search.claim.made(self.take_these, one=len(pairs) == 1), {**search.parameters, **wanted(pairs)})
+        self.lost(len(pairs), changed)
+        if not changed:
+            return ()
+        mine = {"of_ids": [job_id for job_id, _ in pairs], "token": search.parameters["token"]}
+        return tx.fetch(search.claim.made(won), mine)
 
     # --- the steps ----------------------------------------------------------------------------------------------------
 
     def groups(self, tx: Sender, search: Search, place: int, most: int) -> Iterator[str]:
         """Groups with due jobs, in the order of their turns, without the refused ones."""
-        raise NotImplementedError
+        turn, skip = search.turns[place], set(search.refused)
+        if turn.credit > 0 and turn.group not in skip:
+            yield turn.group
+            skip.add(turn.group)
+        for behind in (False, True):
+            values = search.values() | {"limit": most + len(skip)}
+            for (group,) in tx.fetch(search.claim.made(self.groups_due, place=place, behind=behind), values):
+                if group not in skip:
+                    yield group
 
     def _quotas(self, tx: Sender, search: Search, place: int, turn: Turn, limit: int) -> dict[str, int]:
         """How many jobs of which groups come next, in the order of their turns."""
@@ -163,6 +257,20 @@ class FairDialect(Companion):
 
     # --- the statements -----------------------------------------------------------------------------------------------
 
+    def groups_due(self, claim: ClaimText, *, place: int, behind: bool) -> Executable:
+        """Read the groups with due jobs after the cursor; ``behind``: those up to it."""
+        side = "<=" if behind else ">"
+        return kept(
+            f"SELECT jobs.group_key FROM {claim.jobs} WHERE {self.due(claim, 'jobs', place, 'jobs.group_key')}"
+            f" AND jobs.group_key {side} :cursor_{place} AND {self.allowed(claim)}"
+            " GROUP BY jobs.group_key ORDER BY jobs.group_key LIMIT :limit",
+            "group_key",
+        )
+
+    def take_these(self, claim: ClaimText, *, one: bool) -> Executable:
+        """Claim the candidates that still have their version."""
+        return kept(f"UPDATE {claim.by_id} SET {claim.set()} WHERE {matching(one=one)}", **LISTS)
+
     def first_jobs(self, claim: ClaimText, *, place: int, arms: int) -> Executable:
         """Read the first due jobs of ``arms`` groups."""
         queries = [
@@ -182,7 +290,8 @@ class FairDialect(Companion):
             for place in places
         ]
         where = f" WHERE {' AND '.join(claim.nothing_due)}" if claim.nothing_due else ""
-        return kept(f"SELECT * FROM ({' UNION ALL '.join(arms)} LIMIT :limit) AS candidate{where}", *CANDIDATE)
+        candidates = f"SELECT * FROM ({' UNION ALL '.join(arms)} LIMIT :limit) AS candidate{where}"
+        return kept(candidates, *CANDIDATE, refused_groups=String())
 
     # --- parts of statements --------------------------------------------------------------------------------------------
 
@@ -192,8 +301,20 @@ class FairDialect(Companion):
         return " AND ".join([*before, *claim.nothing_due]) or "true"
 
     def is_refused(self, group: str) -> str:
-        """The condition that the parameter ``refused`` has this group."""
-        raise NotImplementedError
+        """The condition that the search refuses this group."""
+        return f"{group} IN :refused_groups"
+
+    def alone(self, claim: ClaimText, group: str) -> str:
+        """The condition that no other group has jobs in the first range, due or not."""
+        first = self.next_group(claim, 0, "''")
+        return f"{self.next_group(claim, 0, group)} IS NULL AND {first} = {group}"
+
+    def next_group(self, claim: ClaimText, place: int, group: str) -> str:
+        """The next group after ``group`` that has jobs of a range's priority; NULL: there is none."""
+        return (
+            f"(SELECT next.group_key FROM {claim.table} AS next WHERE {self.of_range('next', place)}"
+            f" AND next.group_key > {group} ORDER BY next.group_key LIMIT 1)"
+        )
 
     def indexed(self, claim: ClaimText) -> str:
         """The table of jobs as ``jobs``, read by the index of fair queues."""

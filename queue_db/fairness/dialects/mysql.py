@@ -4,26 +4,23 @@
 
 from __future__ import annotations
 
-import time
+import random
 from collections.abc import Iterator
 from typing import ClassVar
 
 from sqlalchemy import Executable
 
-from queue_db.dialects.claim_sql import ClaimText, columns_of, matching, won
+from queue_db.dialects.claim_sql import COLUMNS, ID, VERSION, ClaimText, as_claimed, columns_of, update_claimed, won
 from queue_db.dialects.mysql_server import is_mariadb
-from queue_db.dialects.statements import LISTS, kept, wanted
+from queue_db.dialects.statements import kept, wanted
 from queue_db.dialects.transactions import Sender
-from queue_db.fairness.dialects.base import ARMS, CANDIDATE, UNUSED, FairDialect, Rows, Search
-
-#: The number of groups whose first jobs a claim reads ahead, if there are so many after the last turn.
-READ_AHEAD = 64
-
-#: Seconds for which these jobs are used.
-FRESH = 1.0
+from queue_db.fairness.dialects.base import ARMS, CANDIDATE, FairDialect, Rows, Search
 
 #: How many entries of the index MariaDB reads at a time.
 WINDOW = 320
+
+# The position of the database's time in the rows of :meth:`MySQLFair.look_lone`.
+_LOOKED_AT = len(COLUMNS)
 
 # A text after all groups.
 _LAST = "\U0010ffff"
@@ -34,42 +31,28 @@ class MySQLFair(FairDialect):
 
     names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
 
-    def claim(self, tx: Sender, search: Search) -> tuple[Rows, int]:
-        found = self._read_ahead(tx, search) if search.one_each and not search.weights else ()
-        found = found or self.candidates(tx, search)
-        taken = self.take(tx, search, found)
-        if len(taken) < len(found):
-            search.ahead.rows = []
-        return taken, len(found)
+    reads_ahead: ClassVar[bool] = True
 
-    def _read_ahead(self, tx: Sender, search: Search) -> Rows:
-        """The first jobs of the next groups; empty if there are fewer groups after the last turn than jobs wanted."""
-        limit, ahead = search.limit, search.ahead
-        if len(search.turns) > 1 and search.parameters["floor_1"] < UNUSED:
-            return ()
-        if time.monotonic() < ahead.short_until:
-            return ()
-        if len(ahead.rows) < limit or time.monotonic() > ahead.until or search.claim.nothing_due:
-            most, windowed = max(READ_AHEAD, limit), is_mariadb(tx.connection.dialect)
-            statement = search.claim.made(self.first_of_groups, windowed=windowed)
-            rows = tx.fetch(statement, search.values() | {"read": 10 * most, "limit": most})
-            ahead.rows, ahead.until = list(rows), time.monotonic() + FRESH
-            if len(rows) < READ_AHEAD:
-                ahead.rows, ahead.short_until = [], ahead.until
-                return rows[:limit] if len(rows) >= limit else ()
-        found, ahead.rows = ahead.rows[:limit], ahead.rows[limit:]
-        return found
+    def first_of_groups(self, tx: Sender, search: Search, after: str, most: int) -> Rows:
+        statement = search.claim.made(self.next_first_jobs, windowed=is_mariadb(tx.connection.dialect))
+        return tx.fetch(statement, search.values() | {"cursor_0": after, "read": 10 * most, "limit": most})
 
-    def take(self, tx: Sender, search: Search, found: Rows) -> Rows:
+    def take_lone(self, tx: Sender, search: Search) -> Rows:
+        limit = search.limit
+        found = tx.fetch(search.claim.made(self.look_lone), search.values() | {"read": limit + self.width})
+        start = random.randint(0, max(0, len(found) - limit))
+        found = found[start : start + limit]
         if not found:
             return ()
-        pairs = sorted((row[0], row[1]) for row in found)
-        changed = tx.execute(search.claim.made(self.take_these, one=len(pairs) == 1), {**search.parameters, **wanted(pairs)})
+        pairs = sorted((row[ID], row[VERSION]) for row in found)
+        until = found[0][_LOOKED_AT] + search.parameters["lease"]
+        values = {**search.parameters, **wanted(pairs), "until": until}
+        changed = tx.execute(search.claim.made(update_claimed, one=len(pairs) == 1), values)
         self.lost(len(pairs), changed)
-        if not changed:
-            return ()
+        if changed == len(pairs):
+            return as_claimed(found, until)
         mine = {"of_ids": [job_id for job_id, _ in pairs], "token": search.parameters["token"]}
-        return tx.fetch(search.claim.made(won), mine)
+        return tx.fetch(search.claim.made(won), mine) if changed else ()
 
     def groups(self, tx: Sender, search: Search, place: int, most: int) -> Iterator[str]:
         turn, skip = search.turns[place], set(search.refused)
@@ -141,6 +124,23 @@ class MySQLFair(FairDialect):
         ]
         return kept(f"SELECT group_key, due FROM ({' UNION ALL '.join(arms)}) AS laps ORDER BY lap, group_key", "group_key", "due")
 
+    def look_lone(self, claim: ClaimText) -> Executable:
+        """Read the first due jobs of the group at the cursor, unless another group has jobs."""
+        return kept(
+            f"SELECT {columns_of('jobs')}, {claim.now} AS looked_at FROM {self.indexed(claim)}"
+            f" WHERE {self.due(claim, 'jobs', 0, ':cursor_0')} AND {self.alone(claim, ':cursor_0')} AND {self.allowed(claim)}"
+            f" ORDER BY {self.by_time('jobs')} LIMIT :read",
+            *COLUMNS,
+            "looked_at",
+        )
+
+    def next_group(self, claim: ClaimText, place: int, group: str) -> str:
+        entries = f"{claim.table} AS next FORCE INDEX ({claim.name}_fair)"
+        return (
+            f"(SELECT next.group_key FROM {entries} WHERE {self.of_range('next', place)} AND next.group_key > {group}"
+            " ORDER BY next.grouped_queue, next.priority, next.group_key LIMIT 1)"
+        )
+
     def window_of_groups(self, claim: ClaimText, *, place: int) -> Executable:
         """Read groups, whether they have due jobs, and how many entries of the index each has in the window."""
         groups = self._groups(claim, place, "jobs.group_key > :after AND jobs.group_key <= :to", True)
@@ -161,7 +161,7 @@ class MySQLFair(FairDialect):
         ]
         return kept(" UNION ALL ".join(queries), "group_key", "due")
 
-    def first_of_groups(self, claim: ClaimText, *, windowed: bool) -> Executable:
+    def next_first_jobs(self, claim: ClaimText, *, windowed: bool) -> Executable:
         """Read the first due job of each group after the cursor."""
         groups = self._groups(claim, 0, "jobs.group_key > :cursor_0", windowed)
         head = (
@@ -186,7 +186,3 @@ class MySQLFair(FairDialect):
             return f"{where} GROUP BY {prefix} ORDER BY {prefix}"
         entries = f"SELECT jobs.group_key, jobs.grouped_at FROM {where} ORDER BY {prefix}, grouped_at, id LIMIT :read"
         return f"({entries}) AS entries GROUP BY group_key ORDER BY group_key"
-
-    def take_these(self, claim: ClaimText, *, one: bool) -> Executable:
-        """Claim the candidates that still have their version."""
-        return kept(f"UPDATE {claim.by_id} SET {claim.set()} WHERE {matching(one=one)}", **LISTS)

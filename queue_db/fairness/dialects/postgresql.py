@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlalchemy import Executable
 
@@ -19,11 +19,20 @@ class PostgreSQLFair(FairDialect):
     """The first due jobs of groups are read by lateral joins, each with its own limit."""
 
     names: ClassVar[tuple[str, ...]] = ("postgresql",)
+    reads_ahead: ClassVar[bool] = True
+    checks_again: ClassVar[bool] = True
+    most_ahead: ClassVar[int] = 256
 
-    def claim(self, tx: Sender, search: Search) -> tuple[Rows, int]:
+    def claim_now(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         statement = search.claim.made(self.claim_by_turns, weighted=bool(search.weights), one_each=search.one_each)
         rows = tx.fetch(statement, search.values())
         return rows, len(rows)
+
+    def first_of_groups(self, tx: Sender, search: Search, after: str, most: int) -> Rows:
+        return tx.fetch(search.claim.made(self.next_first_jobs), {**search.parameters, "cursor_0": after, "limit": most})
+
+    def take_lone(self, tx: Sender, search: Search) -> Rows:
+        return tx.fetch(search.claim.made(self.claim_lone), search.values())
 
     def candidates(self, tx: Sender, search: Search) -> Rows:
         return tx.fetch(search.claim.made(self.look_by_turns, weighted=bool(search.weights)), search.values())
@@ -49,10 +58,45 @@ class PostgreSQLFair(FairDialect):
             *COLUMNS,
         )
 
+    def claim_lone(self, claim: ClaimText) -> Executable:
+        """Claim the first due jobs of the group at the cursor, unless another group has jobs."""
+        return self._claimed(
+            claim,
+            f"SELECT head.id FROM {claim.table} AS head WHERE {self.due(claim, 'head', 0, ':cursor_0')}"
+            f" AND {self.alone(claim, ':cursor_0')} ORDER BY head.available_at, head.id LIMIT :limit FOR UPDATE SKIP LOCKED",
+        )
+
     def take_these(self, claim: ClaimText, *, one: bool) -> Executable:
-        """Claim the candidates, which the transaction has locked."""
-        change = f"UPDATE {claim.jobs} SET {claim.set()} WHERE {postgresql_sql.matching(one=one)} RETURNING {columns_of('jobs')}"
-        return kept(change, *COLUMNS, **postgresql_sql.LISTS)
+        """Claim the candidates that still have their version, and that no other transaction has locked."""
+        held = f"SELECT jobs.id FROM {claim.jobs} WHERE {postgresql_sql.matching(one=one)} FOR UPDATE SKIP LOCKED"
+        return self._claimed(claim, held, **postgresql_sql.LISTS)
+
+    def _claimed(self, claim: ClaimText, query: str, **lists: Any) -> Executable:
+        """Claim the jobs with the ids that a query locks."""
+        return kept(
+            f"UPDATE {claim.jobs} SET {claim.set()} WHERE jobs.id = ANY(ARRAY({query})) AND {self.allowed(claim)}"
+            f" RETURNING {columns_of('jobs')}",
+            *COLUMNS,
+            **lists,
+        )
+
+    def next_first_jobs(self, claim: ClaimText) -> Executable:
+        """Read the first due job of each of the next groups."""
+
+        # The first entry of a group in the index is its first due job, if any is due.
+        def entry(after: str) -> str:
+            return (
+                f"(SELECT {columns_of('next', CANDIDATE)}, next.available_at FROM {claim.table} AS next"
+                f" WHERE {self.of_range('next', 0)} AND next.group_key ~>~ {after}"
+                " ORDER BY next.group_key USING ~<~, next.available_at, next.id LIMIT 1)"
+            )
+
+        return kept(
+            f"WITH RECURSIVE visit AS ({entry(':cursor_0')} UNION ALL"
+            f" SELECT later.* FROM visit CROSS JOIN LATERAL {entry('visit.group_key')} AS later)"
+            f" SELECT {columns_of('visit', CANDIDATE)} FROM visit WHERE visit.available_at <= {claim.now} LIMIT :limit",
+            *CANDIDATE,
+        )
 
     def look_by_turns(self, claim: ClaimText, *, weighted: bool) -> Executable:
         """Read and lock the jobs whose turn it is."""
@@ -100,7 +144,7 @@ class PostgreSQLFair(FairDialect):
         arms = " UNION ALL ".join(self.firsts(claim, place) for place in ranges)
         return f"WITH RECURSIVE {', '.join(parts)}, candidate AS (SELECT id FROM ({arms}) AS drawn LIMIT :limit)"
 
-    def _next(self, claim: ClaimText, place: int, group: str) -> str:
+    def next_group(self, claim: ClaimText, place: int, group: str) -> str:
         """The next group after ``group`` that has jobs of this range's priority; NULL: there is none."""
         return (
             f"(SELECT next.group_key FROM {claim.table} AS next WHERE {self.of_range('next', place)}"
@@ -120,9 +164,9 @@ class PostgreSQLFair(FairDialect):
         # PostgreSQL reads no more rows of a recursive query than another one takes.
         ahead, behind, cursor, credit = f"ahead_{place}", f"behind_{place}", f":cursor_{place}", f":start_credit_{place}"
         used = f":floor_{place} < {UNUSED}"
-        first = f"CASE WHEN {credit} > 0 THEN {cursor} ELSE {self._next(claim, place, cursor)} END"
-        beginning = self._next(claim, place, "''")
-        more, beyond = self._next(claim, place, f"{ahead}.k"), self._next(claim, place, f"{behind}.k")
+        first = f"CASE WHEN {credit} > 0 THEN {cursor} ELSE {self.next_group(claim, place, cursor)} END"
+        beginning = self.next_group(claim, place, "''")
+        more, beyond = self.next_group(claim, place, f"{ahead}.k"), self.next_group(claim, place, f"{behind}.k")
         forward = f"SELECT {more}, step + 1 FROM {ahead} WHERE k IS NOT NULL"
         anew = f"SELECT {beyond}, step + 1 FROM {behind} WHERE k ~<~ {cursor}"
         return [

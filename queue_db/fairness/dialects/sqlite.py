@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from sqlalchemy import Executable
 
-from queue_db.dialects.claim_sql import COLUMNS, ClaimText
+from queue_db.dialects.claim_sql import COLUMNS, ClaimText, columns_of
 from queue_db.dialects.statements import kept
 from queue_db.dialects.transactions import Sender
-from queue_db.fairness.dialects.base import UNUSED, FairDialect, Rows, Search, encoded
+from queue_db.fairness.dialects.base import CANDIDATE, UNUSED, FairDialect, Rows, Search
 
 
 class SQLiteFair(FairDialect):
@@ -20,17 +20,28 @@ class SQLiteFair(FairDialect):
 
     names: ClassVar[tuple[str, ...]] = ("sqlite",)
 
-    def claim(self, tx: Sender, search: Search) -> tuple[Rows, int]:
+    reads_ahead: ClassVar[bool] = True
+    checks_again: ClassVar[bool] = True
+    most_ahead: ClassVar[int] = 256
+
+    def claim_now(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         if not search.one_each:
-            return super().claim(tx, search)
+            tx.begin()  # so that nobody takes the candidates meanwhile
+            return super().claim_now(tx, search)
         rows = tx.fetch(search.claim.made(self.claim_one_each), search.values())
         return rows, len(rows)
 
     def take(self, tx: Sender, search: Search, found: Rows) -> Rows:
         if not found:
             return ()
-        values = {**search.parameters, "ids": encoded([row[0] for row in found])}
-        return tx.fetch(search.claim.made(self.take_these), values)
+        values = {**search.parameters, "pairs": "{" + ",".join([f'"{row[0]}":{row[1]}' for row in found]) + "}"}
+        return tx.fetch(search.claim.made(self.take_these, one=False), values)
+
+    def first_of_groups(self, tx: Sender, search: Search, after: str, most: int) -> Rows:
+        return tx.fetch(search.claim.made(self.next_first_jobs), {**search.parameters, "cursor_0": after, "limit": most})
+
+    def take_lone(self, tx: Sender, search: Search) -> Rows:
+        return tx.fetch(search.claim.made(self.claim_lone), search.values())
 
     def groups(self, tx: Sender, search: Search, place: int, most: int) -> Iterator[str]:
         values = search.values() | {"limit": most}
@@ -49,9 +60,42 @@ class SQLiteFair(FairDialect):
         ids = " UNION ALL ".join(self.found(place) for place in ranges)
         return self._claimed(claim, f"WITH RECURSIVE {steps} ", f"(SELECT id FROM ({ids}) AS found LIMIT :limit)")
 
-    def take_these(self, claim: ClaimText) -> Executable:
-        """Claim the jobs in the parameter ``ids``. They are unchanged, since the transaction holds the only write lock."""
-        return self._claimed(claim, "", "(SELECT one.value AS id FROM json_each(:ids) AS one)")
+    def take_these(self, claim: ClaimText, *, one: bool) -> Executable:
+        """Claim the candidates that still have their version, which are in the parameter ``pairs``."""
+        job = 'CAST(given."key" AS BIGINT)'
+        version = f"(SELECT held.version FROM {claim.table} AS held WHERE held.id = {job})"
+        return self._claimed(claim, "", f"(SELECT {job} AS id FROM json_each(:pairs) AS given WHERE {version} = given.value)")
+
+    def claim_lone(self, claim: ClaimText) -> Executable:
+        """Claim the first due jobs of the group at the cursor, unless another group has jobs."""
+        return self._claimed(
+            claim,
+            "",
+            f"(SELECT head.id FROM {claim.table} AS head WHERE {self.due(claim, 'head', 0, ':cursor_0')}"
+            f" AND {self.alone(claim, ':cursor_0')} ORDER BY {self.by_time('head')} LIMIT :limit)",
+        )
+
+    def next_first_jobs(self, claim: ClaimText) -> Executable:
+        """Read the first due job of each of the next groups."""
+
+        # The first entry of a group in the index is its first due job, if any is due.
+        def entry(after: str) -> str:
+            return (
+                f"(SELECT next.id FROM {claim.table} AS next WHERE {self.of_range('next', 0)} AND next.group_key > {after}"
+                " ORDER BY next.group_key, next.available_at, next.id LIMIT 1)"
+            )
+
+        def of_visit(expression: str) -> str:
+            return f"(SELECT {expression} FROM {claim.table} AS here WHERE here.id = visit.id)"
+
+        found = f"visit.found + {of_visit(f'here.available_at <= {claim.now}')}"
+        return kept(
+            f"WITH RECURSIVE visit (id, found) AS (SELECT {entry(':cursor_0')}, 0 UNION ALL"
+            f" SELECT {entry(of_visit('here.group_key'))}, {found} FROM visit WHERE visit.id IS NOT NULL AND {found} < :limit)"
+            f" SELECT {columns_of('jobs', CANDIDATE)} FROM visit CROSS JOIN {claim.jobs}"
+            f" WHERE jobs.id = visit.id AND jobs.available_at <= {claim.now} LIMIT :limit",
+            *CANDIDATE,
+        )
 
     def _claimed(self, claim: ClaimText, with_: str, ids: str) -> Executable:
         # An INSERT that updates existing rows, as all claims of SQLite are.
@@ -92,21 +136,14 @@ class SQLiteFair(FairDialect):
                 head = f"CASE WHEN NOT {self.is_refused(f'{of}.k')} THEN {head} END"
             found = f"{of}.found + ({of}.id IS NOT NULL)"
             return (
-                f"SELECT {self._next(claim, place, f'{of}.k')}, {head}, {found} FROM {of}"
+                f"SELECT {self.next_group(claim, place, f'{of}.k')}, {head}, {found} FROM {of}"
                 f" WHERE {of}.k IS NOT NULL AND {found} < :limit{where}"
             )
 
-        first = f"CASE WHEN {credit} > 0 THEN {cursor} ELSE {self._next(claim, place, cursor)} END"
-        beginning = self._next(claim, place, "''")
+        first = f"CASE WHEN {credit} > 0 THEN {cursor} ELSE {self.next_group(claim, place, cursor)} END"
+        beginning = self.next_group(claim, place, "''")
         return (
             f"{ahead} (k, id, found) AS (SELECT CASE WHEN {used} THEN {first} END, NULL, 0 UNION ALL {step(ahead, '')}),"
             f" {behind} (k, id, found) AS (SELECT CASE WHEN {used} AND {before} < :limit THEN {beginning} END, NULL, {before}"
             f" UNION ALL {step(behind, in_time)})"
-        )
-
-    def _next(self, claim: ClaimText, place: int, group: str) -> str:
-        """The next group after ``group``; NULL: there is none."""
-        return (
-            f"(SELECT next.group_key FROM {claim.table} AS next WHERE {self.of_range('next', place)}"
-            f" AND next.group_key > {group} ORDER BY next.group_key LIMIT 1)"
         )
