@@ -14,7 +14,7 @@ from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import read_new_priorities, result_of
 from queue_db.fairness import first_turn, permits
 from queue_db.fairness.dialects import Ahead, FairDialect, Search, Turn
-from queue_db.fairness.dialects.base import Rows
+from queue_db.fairness.dialects.base import FRESH, Rows
 from queue_db.fairness.rules import Rules
 from queue_db.model import ClaimRequest, ClaimResult, Range, Seen
 from queue_db.store import lease
@@ -45,6 +45,10 @@ class Turns:
         self.many = False
         #: Whether the last claim found jobs of one group only, as did the one before it if it looked for one job.
         self.lone = False
+        #: When to try the claim of a lone group again, by the monotonic clock.
+        self.lone_from = 0.0
+        #: Whether the next round of a call takes turns too, since the last one has lost its candidates.
+        self.again = False
         #: Whether the last claim met groups at their limits, so that the next one reads more candidates than it wants.
         self.full = False
         self.count: Callable[[], int] = itertools.count(1).__next__
@@ -139,7 +143,9 @@ class Fair:
     def _claim(self, tx: Transaction, request: ClaimRequest, strategy: _Strategy) -> ClaimResult:
         turns = self.turns
         # The first look at a priority is by turns, also if an earlier round of the same call has found the priority.
-        by_time = not request.ranges or not (request.first or turns.new(request.ranges)) or turns.count() % BY_TIME_EVERY == 0
+        again, turns.again = turns.again, False
+        in_turns = request.ranges and (request.first or again or turns.new(request.ranges))
+        by_time = not in_turns or turns.count() % BY_TIME_EVERY == 0
         if self.rules.limited:
             return self._limited(tx, request, by_time=by_time)
         if by_time or turns.quiet:
@@ -149,10 +155,18 @@ class Fair:
             turns.quiet = short and result.seen is Seen.ALL and not result.new_priorities
             return result
         search, asked = self._search(tx, request)
-        search.one_each, search.lone = request.limit == 1 or turns.many, turns.lone
+        search.one_each = request.limit == 1 or turns.many
         if request.delete_on_claim:
             tx.begin()  # more statements follow in this transaction
-        rows, tried = dialect_of(tx.dialect).claim(tx, search)
+        fair = dialect_of(tx.dialect)
+        if turns.lone and fair.reads_ahead and search.one_range and time.monotonic() >= turns.lone_from:
+            rows = fair.take_lone(tx, search)
+            result = self._result(search, asked, rows, len(rows))
+            if not rows:
+                turns.lone, turns.lone_from, turns.again = False, time.monotonic() + FRESH, request.first
+            return result
+        rows, tried = fair.claim(tx, search)
+        turns.again = request.first and len(rows) < tried
         result = self._result(search, asked, rows, tried)
         groups = {row.group_key for row in result.rows}
         turns.many = len(rows) >= request.limit and len(groups) == len(rows) and not search.weights

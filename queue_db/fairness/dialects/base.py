@@ -9,7 +9,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
@@ -82,8 +82,6 @@ class Search:
     refused: Sequence[str] = ()
     #: Take one job of each group, although there may be fewer groups than jobs wanted.
     one_each: bool = False
-    #: Whether the last claim met one group only.
-    lone: bool = False
 
     @property
     def limit(self) -> int:
@@ -125,8 +123,6 @@ class FairDialect(Companion):
 
     def claim(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         """Claim jobs; return their rows, which begin with the columns of a claimed job, and the number of candidates."""
-        if search.lone and search.one_range and (rows := self.take_lone(tx, search)):
-            return rows, len(rows)
         found = self._next_ahead(tx, search)
         if not found:
             return self.claim_now(tx, search)
@@ -135,12 +131,7 @@ class FairDialect(Companion):
             search.ahead.rows.clear()
             search.ahead.size = READ_AHEAD
             search.ahead.not_until = time.monotonic() + FRESH
-        if len(rows) == search.limit:
-            return rows, len(found)
-        parameters = {**search.parameters, "limit": search.limit - len(rows)}
-        turns = [Turn(found[-1][_GROUP], 0), *search.turns[1:]]
-        more, tried = self.claim_now(tx, replace(search, parameters=parameters, turns=turns))
-        return [*rows, *more], len(found) + tried
+        return rows, len(found)
 
     def claim_now(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         """Claim jobs of the next groups, as they are now."""
@@ -179,7 +170,7 @@ class FairDialect(Companion):
 
     def take_lone(self, tx: Sender, search: Search) -> Rows:
         """Claim the next jobs of the group that had the last turn; nothing if another group has jobs."""
-        return ()
+        raise NotImplementedError
 
     def candidates(self, tx: Sender, search: Search) -> Rows:
         """The jobs whose turn it is, as rows of :data:`CANDIDATE`, in the order of their turns."""
