@@ -351,6 +351,7 @@ class ClaimResult:
     #: What the round shows of the jobs that it has not won.
     seen: Seen = Seen.ALL
     deleted: bool = False  #: the claimed jobs were deleted from the table
+    refused: int = 0  #: groups that were passed over, since a limit of the group was reached
 
 
 @dataclass(slots=True)
@@ -361,6 +362,7 @@ class Counters:
     attempts: int = 0  #: rounds of claims; each reads candidates and tries to take them once
     claimed: int = 0  #: jobs won
     missed: int = 0  #: candidates lost to a faster worker
+    refused: int = 0  #: groups that a claim passed over, since a limit of the group was reached
     contended: int = 0  #: claims that won no job because every candidate was lost
     empty: int = 0  #: claims that found nothing due
     applied: int = 0  #: settles that took effect

@@ -190,6 +190,7 @@ class Fair:
         turns.full = bool(refused)
         turns.refuse({group: now + wait for group, wait in refused.items()})
         result = self._result(search, asked, taken.rows, taken.tried)
+        result.refused = len(refused)
         if not (taken.rows or by_time) and taken.last is not None:
             turns.passed(*taken.last)
         if by_time:

@@ -19,6 +19,7 @@ def policies(tx: Transaction, before: Mapping[str, Policy]) -> dict[str, Policy]
     """The policies of the fair queues."""
     queues = tx.tables.queues
     fair = tx.connection.execute(select(queues.c.name).where(queues.c.fair != 0)).scalars().all()
+    tx.store.beside["fairness"] = frozenset(fair)  # groups/store/groups.py reads it
     found: dict[str, Any] = load("fairness.store", "policies")(tx, fair, before) if fair else {}
     return found
 

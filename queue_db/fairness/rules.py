@@ -47,10 +47,14 @@ class Rules:
     def of(self, group: str) -> list[tuple[tuple[str, str], Limit]]:
         """The limits of a group, each by its scope and name."""
         found = [((PREFIX, prefix), limit) for prefix, limit in self.prefixes.items() if group.startswith(prefix)]
+        own = self.of_group(group)
+        return [*found, ((GROUP, group), own)] if own.forbids else found
+
+    def of_group(self, group: str) -> Limit:
+        """The limit of a group, without those of its prefixes."""
         own, each = self.groups.get(group), self.each
-        if own is not None:
-            # What is not set for the group is as for each.
-            rated = own if own.rate is not None else each
-            concurrency = each.concurrency if own.concurrency is None else own.concurrency
-            each = Limit(concurrency, rated.rate, rated.per)
-        return [*found, ((GROUP, group), each)] if each.forbids else found
+        if own is None:
+            return each
+        # What is not set for the group is as for each.
+        rated = own if own.rate is not None else each
+        return Limit(each.concurrency if own.concurrency is None else own.concurrency, rated.rate, rated.per)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, exists, insert, select
+from sqlalchemy import Row, and_, exists, func, insert, select
 
 from queue_db.fairness.policy import Fair, Turns
 from queue_db.fairness.rules import EACH, GROUP, PREFIX, TURN, Limit, Rules
@@ -41,17 +41,27 @@ def rules_in(rows: Sequence[Row[Any]]) -> Rules:
     return Rules(weights, limits[EACH].get("", Limit()), limits[GROUP], limits[PREFIX])
 
 
-def set_fair(tx: Transaction, queue: str, *, fair: bool, weights: Mapping[str, int]) -> None:
-    """Make the queue fair or not, and set the weights of some groups.
+def set_fair(tx: Transaction, queue: str, *, fair: bool, weights: Mapping[str, int]) -> bool:
+    """Make the queue fair or not, and set the weights of some groups. :func:`order_groups` follows after a while if it is not.
 
+    :return: whether its jobs still wait for no others of their groups.
     :raises IntegrityError: another transaction has just inserted a row: try again.
     """
     # Wait for the transactions that add jobs to groups: the repair after this change has to see the jobs that they have blocked.
-    groups.lock(tx, [Group(queue, "")], every=True)
-    controls.change(tx, queue, {"fair": int(fair), "per_group": EVERY_MEMBER if fair else None})
+    limits = groups.lock(tx, [Group(queue, "")], every=True)
+    controls.change(tx, queue, {"fair": 1, "per_group": EVERY_MEMBER} if fair else {"fair": 0})
     _keep_turn(tx, queue, fair=fair)
     for group, weight in sorted(weights.items()):
         change(tx, queue, GROUP, group, {"weight": None if weight == 1 else weight})
+    return fair or limits[queue] == EVERY_MEMBER
+
+
+def order_groups(tx: Transaction, queue: str) -> None:
+    """Let new jobs wait for others of their groups, unless the queue is fair again."""
+    groups.lock(tx, [Group(queue, "")], every=True)
+    row = by_key.lock(tx, tx.tables.queues, {"name": queue}, "fair", "per_group")
+    if row is not None and not row.fair and row.per_group == EVERY_MEMBER:
+        controls.change(tx, queue, {"per_group": None})
 
 
 def _keep_turn(tx: Transaction, queue: str, *, fair: bool) -> None:
@@ -106,6 +116,31 @@ def limits(tx: Transaction, queue: str) -> Sequence[Row[Any]]:
     table = fairness_tables(tx.tables).limits
     rules = select(table).where(table.c.queue == queue, table.c.scope != TURN)
     return tx.connection.execute(rules.order_by(table.c.scope, table.c.name)).all()
+
+
+def full(tx: Transaction, queue: str) -> list[str]:
+    """The groups and prefixes of a queue that allow no further job now."""
+    tables, permits, jobs = fairness_tables(tx.tables), limits_tables(tx.tables).permits, tx.tables.jobs
+    rules, now = rules_in(limits(tx, queue)), tx.read_clock()
+    held = and_(jobs.c.id == permits.c.job_id, jobs.c.claim_token == permits.c.claim_token, jobs.c.available_at > now)
+    scopes = (permits.c.queue == queue, permits.c.scope.in_([GROUP, PREFIX]))
+    count = select(permits.c.scope, permits.c.name, func.count()).select_from(permits.join(jobs, held)).where(*scopes)
+    running = {
+        (scope, name): number for scope, name, number in tx.connection.execute(count.group_by(permits.c.scope, permits.c.name))
+    }
+    spent = tables.spent
+    used = tx.connection.execute(
+        select(spent.c.scope, spent.c.name, spent.c.spent_until).where(spent.c.queue == queue, spent.c.spent_until > now)
+    )
+    until = {(scope, name): end for scope, name, end in used}
+    found = []
+    for scope, name in sorted(running.keys() | until.keys()):
+        limit = rules.prefixes.get(name, Limit()) if scope == PREFIX else rules.of_group(name)
+        at_once = limit.concurrency is not None and running.get((scope, name), 0) >= limit.concurrency
+        per = limit.per or 1_000_000
+        if at_once or (limit.rate is not None and until.get((scope, name), 0) + per / limit.rate - per > now):
+            found.append(name)
+    return found
 
 
 def prune(tx: Transaction, *, limit: int) -> int:

@@ -58,7 +58,7 @@ def why_due(db: QueueDB, queue: str, *, overdue: bool) -> Finding | None:
     """
     of_queue = db.core.read("controls.read", controls.read, [queue]).get(queue, Controls())
     workers = [worker for worker in db.workers() if queue in worker.queues]
-    why = _why(queue, of_queue, workers) if overdue else _obstacle(queue, _reached(of_queue, workers), workers)
+    why = _why(db, queue, of_queue, workers) if overdue else _obstacle(db, queue, _reached(of_queue, workers), workers)
     return None if why is None else Finding(f"queue {queue!r}: {why.sentence}", why.stuck and overdue, queue)
 
 
@@ -74,7 +74,7 @@ def _queues(db: QueueDB) -> Iterator[Finding]:
     settings = db.core.read("controls.read", controls.read, [queue for queue, _, _ in overdue])
     workers = db.workers()
     for queue, jobs, age in overdue:
-        why = _why(queue, settings.get(queue, Controls()), [worker for worker in workers if queue in worker.queues])
+        why = _why(db, queue, settings.get(queue, Controls()), [worker for worker in workers if queue in worker.queues])
         have = "job has" if jobs == 1 else "jobs have"
         number = f"{jobs:,}" if jobs < MOST_COUNTED else f"{MOST_COUNTED:,} or more"
         waits = f"{number} {have} been due for more than a minute, the oldest for {_span(age / 1e6)}"
@@ -113,8 +113,8 @@ def _span(seconds: float) -> str:
     return f"{seconds:,.0f} s"
 
 
-def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
-    finding = _obstacle(queue, controls, workers)
+def _why(db: QueueDB, queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
+    finding = _obstacle(db, queue, controls, workers)
     if finding is None:
         alive = sum(worker.silent < SILENT for worker in workers)
         finding = Finding(f"its {_count(alive, 'worker')} {'does' if alive == 1 else 'do'} not keep up")
@@ -131,7 +131,7 @@ def _reached(controls: Controls, workers: list[WorkerInfo]) -> Controls:
     return replace(controls, rate=None, concurrency=controls.concurrency if full else None)
 
 
-def _obstacle(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding | None:
+def _obstacle(db: QueueDB, queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding | None:
     """What keeps the workers of a queue from claiming its due jobs; None: the database shows no reason."""
     if controls.paused:
         return Finding(f"it is paused (queue-db queues resume {queue})")
@@ -153,6 +153,16 @@ def _obstacle(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Find
             f"{theirs} {'has' if single else 'have'} no free slot{of_these}: more processes, more concurrency, or shorter jobs"
         )
         return Finding(no_slot, stuck=not any(worker.in_hand for worker in alive))
+    return _full_groups(db, queue) if controls.fair else None
+
+
+def _full_groups(db: QueueDB, queue: str) -> Finding | None:
+    """The limits of groups that are reached, if any is."""
+    full = db.core.read("fairness.full", load("fairness.store", "full"), queue)
+    if full:
+        of = f"{', '.join(map(repr, full[:3]))}{', …' if len(full) > 3 else ''}"
+        limited = "1 limit of its groups is" if len(full) == 1 else f"{len(full):,} limits of its groups are"
+        return Finding(f"{limited} reached: {of} (queue-db queues limit-groups {queue} changes that)")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Which queues have claims of another kind than the strategy's: a slice finds and makes them.
+"""Which queues have claims of another kind than the strategy's: a slice finds and makes them. Their jobs do not wait for others.
 
 A process reads these policies when it opens the database, and while it claims from a queue that has one, once a second. It also
 reads them after a claim that has won jobs with a group, and when a worker finds that a queue is fair now. A claim of a queue whose
@@ -49,6 +49,10 @@ class Policies:
     def due(self) -> bool:
         """Whether it is time to read the policies again."""
         return self.stale or time.monotonic() - self._read_at >= FRESH
+
+    def waits_for_none(self, queue: str) -> bool:
+        """Whether no job waits for others of its group; False also if this process has not looked for a while."""
+        return queue in self.of and not self.due()
 
     def suspect(self) -> None:
         """Let the next claim read the policies, unless they are fresh."""

@@ -341,6 +341,7 @@ class ClaimLoop:
             counters.claims += first
             counters.attempts += 1
             counters.claimed += number
+            counters.refused += result.refused
             if lost or exhausted:
                 counters.missed += lost
                 counters.exhausted += len(exhausted)

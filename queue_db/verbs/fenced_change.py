@@ -152,8 +152,17 @@ class FencedChange(Verbs):
                 tied = True
             leases.append((job.id, job.version))
         if tied and (verb.departure is not None or verb.death is not None):
-            self.links = linked(self.jobs)
-            self.verb = verb._replace(run=verb.run._replace(lazy=False))  # the groups and batches take further statements
+            links = linked(self.jobs)
+            if core.policies.of:
+                waits = core.policies.waits_for_none
+                links = {
+                    job_id: link
+                    for job_id, link in links.items()
+                    if link.batch is not None or link.graph is not None or link.group is None or not waits(link.group.queue)
+                }
+            if links:
+                self.links = links
+                self.verb = verb._replace(run=verb.run._replace(lazy=False))  # the groups and batches take further statements
         self.leases = self.pairs = leases
         if len(leases) > 1:
             # Of two leases of one job only the later one can hold.

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from queue_db import Queue, QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.fairness import first_turn
+from queue_db.fairness import first_turn, policy
+from queue_db.fairness.dialects import FairDialect
 from queue_db.fairness.rules import TURN
 from queue_db.fairness.tables import fairness_tables
+from queue_db.groups.tables import group_tables
 from queue_db.model import Capability, Verdict
 from queue_db.strategies import policies
 from queue_db.testing import SettableClock
@@ -274,3 +276,99 @@ def test_nobody_waits_for_a_first_claim_that_stands_still(open_db: OpenDB, name:
         assert connection.execute(row).first() is not None
         assert taken(second, 1) == ["a"]
     assert fair.group_limits() == []
+
+
+# --- what makes claims and completions cheap ---------------------------------------------------------------------------
+
+
+def test_a_group_that_was_alone_has_company_within_the_next_claim(fair: Queue) -> None:
+    add(fair, "alone", 30)
+    for _ in range(3):
+        assert taken(fair, 1) == ["alone"]
+    add(fair, "another", 1)
+    assert taken(fair, 1) == ["another"]
+    assert taken(fair, 3) == ["alone"] * 3
+
+
+def test_a_claim_whose_jobs_others_have_taken_takes_others_by_turns(open_db: OpenDB, name: str) -> None:
+    """It has read them ahead: two processes with the same turn."""
+    first, second = (open_db().queue(name) for _ in range(2))
+    first.fair()
+    second.core.policies.stale = True
+    groups = [f"tenant-{number:03}" for number in range(100)]
+    first.enqueue_many([("k", None, {"group": group}) for group in groups for _ in range(6)])
+    counts: Counter[str | None] = Counter()
+    for _ in range(15):
+        for queue in (first, second):
+            got = taken(queue, 10)
+            assert len(got) == 10
+            counts.update(got)
+    assert max(counts.values()) - min(counts[group] for group in groups) <= 3, counts
+
+
+def test_a_completion_in_a_fair_queue_locks_no_stripe(fair: Queue) -> None:
+    add(fair, "g", 2)
+    (job, other) = fair.claim(2)
+    stripes = group_tables(fair.core.store.tables).stripes
+
+    def versions() -> int:
+        with fair.core.database.engine.connect() as connection:
+            return int(connection.execute(select(func.sum(stripes.c.version))).scalar_one())
+
+    before = versions()
+    assert job.complete()
+    add(fair, "g", 1)
+    assert versions() == before
+    fair.core.policies._read_at = 0.0  # this process has not looked for a while
+    assert other.complete()
+    assert versions() == before + 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_no_job_waits_for_a_group_before_all_processes_know_that_their_queue_is_not_fair(
+    open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that does not know it would leave the next job blocked."""
+    before, other = open_db().queue(name), open_db().queue(name)
+    before.fair()
+    other.core.policies.stale = True
+    add(before, "g", 2)
+    jobs = other.claim(2)
+    meanwhile: list[int] = []
+
+    def pause(_: float) -> None:
+        add(before, "g", 1)
+        meanwhile.append(before.stats().blocked)
+        assert all(job.complete() for job in jobs)
+
+    monkeypatch.setattr(before.core.database, "pause", pause)
+    before.fair(False)
+    assert meanwhile == [0]
+    add(before, "g", 1)
+    assert before.stats().blocked == 1
+    assert taken(before, 2) == ["g"]
+
+
+# --- a database without statements of its own ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def portable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claim as on a database that has no subclass of FairDialect."""
+    dialects: dict[object, FairDialect] = {}
+    monkeypatch.setattr(policy, "dialect_of", lambda dialect: dialects.setdefault(dialect, FairDialect(dialect)))
+
+
+@pytest.mark.usefixtures("portable")
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
+def test_other_databases_have_turns_weights_and_limits_too(fair: Queue) -> None:
+    fair.fair(weights={"heavy": 3})
+    for group in ("a", "heavy"):
+        add(fair, group, 20)
+    add(fair, None, 1)
+    assert Counter(taken(fair, 8)) == {"a": 2, "heavy": 6}
+    assert Counter(taken(fair, 1) + taken(fair, 1) + taken(fair, 1) + taken(fair, 1)) == {"a": 1, "heavy": 3}
+    fair.limit_groups(concurrency=10)
+    fair.limit_groups(group="a", concurrency=4)
+    claimed = [group for _ in range(4) for group in taken(fair, 5)]
+    assert Counter(claimed) == {"a": 4, "heavy": 10, None: 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from sqlalchemy import func, select
 
 from queue_db import Queue, QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.fairness import permits, policy
+from queue_db.fairness import permits, policy, store
 from queue_db.fairness.tables import fairness_tables
 from queue_db.limits.tables import limits_tables
+from queue_db.monitoring import insights
+from queue_db.store import worker_registry
 from queue_db.store.low_water_marks import MOST_RANGES
 from queue_db.testing import SettableClock
 from tests.fairness.test_fair_queues import add, taken
@@ -218,6 +221,21 @@ def test_what_is_wrong_is_refused(queue: Queue) -> None:
             queue.limit_groups(**wrong)  # type: ignore[arg-type]
 
 
+def test_people_see_which_limits_are_reached(fair: Queue) -> None:
+    fair.limit_groups(concurrency=1)
+    fair.limit_groups(prefix="acme:", rate=1, per=60.0)
+    for group in ("acme:1", "b", "c"):
+        add(fair, group, 2)
+    drained(fair)
+    assert fair.db.core.read("full", store.full, fair.name) == ["acme:", "acme:1", "b", "c"]
+    heartbeat = {"host": "h", "pid": 1, "queues": json.dumps({fair.name: 9}), "counters": "{}", "stuck": 0, "state": "working"}
+    fair.core.write("heartbeat", worker_registry.heartbeat, f"{fair.name}#1", {**heartbeat, "in_hand": 0})
+    why = insights.why_due(fair.db, fair.name, overdue=False)
+    assert why is not None
+    assert "4 limits of its groups are reached: 'acme:', 'acme:1', 'b', … (queue-db queues limit-groups" in why.sentence
+    assert fair.db.counters.refused >= 3
+
+
 # --- races -----------------------------------------------------------------------------------------------------------------
 
 
@@ -272,7 +290,7 @@ def test_without_the_lock_two_claims_exceed_the_limit(open_db: OpenDB, name: str
     monkeypatch.setattr(permits, "_rooms", counted)
     for queue in queues:
         monkeypatch.setattr(queue.core.store.dialect, "lock_rows", lambda rows, **_: rows)
-        monkeypatch.setattr(policy.dialect_of(queue.core.store.dialect), "width", 3)
+        monkeypatch.setattr(policy.dialect_of(queue.core.store.dialect), "width", 15)
         queue.core.policies.stale = True
     threads = [threading.Thread(target=queue.claim) for queue in queues]
     for thread in threads:

@@ -53,7 +53,8 @@ def enter(tx: Transaction, groups_of: Collection[Group], *, every: bool = False)
 
     :param every: lock all groups, for a transaction that adds more jobs later.
     """
-    return Entry(tx, groups_of, groups.lock(tx, groups_of, every=every))
+    limits = None if every else groups.limits_if_fair(tx, groups_of)
+    return Entry(tx, groups_of, groups.lock(tx, groups_of, every=every) if limits is None else limits)
 
 
 def leave(tx: Transaction, links: Mapping[int, JobLinks], remove: Leave, *, every: bool = False) -> None:

@@ -39,6 +39,18 @@ def _on(dialect: Dialect) -> GroupDialect:
     return GroupDialect.of(dialect)
 
 
+def limits_if_fair(tx: Transaction, groups: Collection[Group]) -> dict[str, int] | None:
+    """How many jobs of a group may run at a time, by queue, if all queues are fair. Then new jobs do not wait, and need no locks.
+
+    If a queue ceases to be fair meanwhile, these jobs count as those that were added before. None: :func:`lock` the groups.
+    """
+    queues = {queue for queue, _ in groups}
+    if not queues <= tx.store.beside.get("fairness", frozenset()):
+        return None
+    limits = dict[str, int](tx.fetch(_limits(_on(tx.dialect), tx.tables.queues), {"names": sorted(queues)}))  # type: ignore[arg-type]
+    return limits if {*limits} == queues and {*limits.values()} == {EVERY_MEMBER} else None
+
+
 class GroupMember(NamedTuple):
     """A job of a group."""
 
