@@ -119,7 +119,7 @@ def limits(tx: Transaction, queue: str) -> Sequence[Row[Any]]:
 
 
 def full(tx: Transaction, queue: str) -> list[str]:
-    """The groups and prefixes of a queue that allow no further job now."""
+    """The groups, and the prefixes with an asterisk, of a queue that allow no further job now."""
     tables, permits, jobs = fairness_tables(tx.tables), limits_tables(tx.tables).permits, tx.tables.jobs
     rules, now = rules_in(limits(tx, queue)), tx.read_clock()
     held = and_(jobs.c.id == permits.c.job_id, jobs.c.claim_token == permits.c.claim_token, jobs.c.available_at > now)
@@ -139,7 +139,7 @@ def full(tx: Transaction, queue: str) -> list[str]:
         at_once = limit.concurrency is not None and running.get((scope, name), 0) >= limit.concurrency
         per = limit.per or 1_000_000
         if at_once or (limit.rate is not None and until.get((scope, name), 0) + per / limit.rate - per > now):
-            found.append(name)
+            found.append(f"{name}*" if scope == PREFIX else name)
     return found
 
 

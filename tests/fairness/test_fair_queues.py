@@ -360,7 +360,7 @@ def portable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("portable")
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
+@pytest.mark.parametrize("kind", ["sqlite", "mysql"], scope="session")
 def test_other_databases_have_turns_weights_and_limits_too(fair: Queue) -> None:
     fair.fair(weights={"heavy": 3})
     for group in ("a", "heavy"):

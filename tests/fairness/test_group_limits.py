@@ -227,12 +227,12 @@ def test_people_see_which_limits_are_reached(fair: Queue) -> None:
     for group in ("acme:1", "b", "c"):
         add(fair, group, 2)
     drained(fair)
-    assert fair.db.core.read("full", store.full, fair.name) == ["acme:", "acme:1", "b", "c"]
+    assert fair.db.core.read("full", store.full, fair.name) == ["acme:1", "b", "c", "acme:*"]
     heartbeat = {"host": "h", "pid": 1, "queues": json.dumps({fair.name: 9}), "counters": "{}", "stuck": 0, "state": "working"}
     fair.core.write("heartbeat", worker_registry.heartbeat, f"{fair.name}#1", {**heartbeat, "in_hand": 0})
     why = insights.why_due(fair.db, fair.name, overdue=False)
     assert why is not None
-    assert "4 limits of its groups are reached: 'acme:', 'acme:1', 'b', … (queue-db queues limit-groups" in why.sentence
+    assert "4 limits of its groups are reached: 'acme:1', 'b', 'c', … (queue-db queues limit-groups" in why.sentence
     assert fair.db.counters.refused >= 3
 
 
