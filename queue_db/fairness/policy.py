@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections import Counter
@@ -106,6 +107,10 @@ class Turns:
         """The groups that were at their limits a moment ago."""
         return [group for group, until in list(self._refused.items()) if until > now]
 
+    def wait(self) -> float:
+        """Seconds after which to look again at the first group that was at its limits; infinite: there was none."""
+        return max(0.0, min(list(self._refused.values()), default=0.0) - time.monotonic()) if self.full else math.inf
+
     def refuse(self, until: Mapping[str, float]) -> None:
         """Leave these groups out until these moments of the monotonic clock."""
         now = time.monotonic()
@@ -139,6 +144,10 @@ class Fair:
         if start.locked and (moved := [group for group in ends if group != start.group]):
             first_turn.write(tx, request.queue, moved[-1])
         return result
+
+    def wait(self) -> float:
+        """Seconds after which a group may be below its limits again; infinite: the last claim met none at its limits."""
+        return self.turns.wait()
 
     def _claim(self, tx: Transaction, request: ClaimRequest, strategy: _Strategy) -> ClaimResult:
         turns = self.turns
@@ -187,7 +196,7 @@ class Fair:
             refused |= taken.refused
             if taken.rows or not taken.refused:
                 break
-        turns.full = bool(refused)
+        turns.full = bool(refused or search.refused)
         turns.refuse({group: now + wait for group, wait in refused.items()})
         result = self._result(search, asked, taken.rows, taken.tried)
         result.refused = len(refused)

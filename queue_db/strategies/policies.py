@@ -7,6 +7,7 @@ jobs have no groups does not ask.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -33,6 +34,9 @@ class Policy(Protocol):
         :param strategy: claims the jobs that have been due longest.
         """
 
+    def wait(self) -> float:
+        """Seconds after which a claim may take due jobs that the last one had to leave; infinite: it left none."""
+
 
 class Policies:
     """The policies of the queues of one store in this process."""
@@ -53,6 +57,11 @@ class Policies:
     def waits_for_none(self, queue: str) -> bool:
         """Whether no job waits for others of its group; False also if this process has not looked for a while."""
         return queue in self.of and not self.due()
+
+    def wait(self, queue: str) -> float:
+        """Seconds after which a claim may take due jobs of this queue that the last one had to leave; infinite: it left none."""
+        policy = self.of.get(queue)
+        return math.inf if policy is None else policy.wait()
 
     def suspect(self) -> None:
         """Let the next claim read the policies, unless they are fresh."""

@@ -68,6 +68,8 @@ class Fetcher:
         self._idle = Idle(options.poll)
         self._longest = options.poll
         self._retry = Pause(*run.retry)
+        # The pauses while the groups of all due jobs are at their limits.
+        self._held = Pause(0.005, _REFUSED)
         self._outage = Activity(outages_of(db.url))
         self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), run.retry)
         # Queues that probably have due jobs, as a poll, a notification or the last claim showed.
@@ -245,9 +247,17 @@ class Fetcher:
             won += came
         if won == left and not self._ahead:
             self._pacing.claimed(time.monotonic() - began, self._slots - left, won)
-        if not won and not guarded and not refused:
-            # Other workers have claimed all due jobs: wait for new ones.
-            self._wait(self._idle.next())
+        if won:
+            self._held.reset()
+        elif not guarded and not refused:
+            held = min(map(self._db.core.policies.wait, parts))
+            if held == math.inf:
+                # Other workers have claimed all due jobs: wait for new ones.
+                self._wait(self._idle.next())
+            else:
+                # The groups of the due jobs are at their limits. The end of a job here may free a place, so it ends the wait.
+                self._hungry_at = self._slots
+                self._wait(min(max(held, self._held.next()), _REFUSED))
         return won > 0 or not guarded
 
     def _poll_is_due(self, room: Collection[str]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -45,6 +46,9 @@ _CLIENTS = 64
 _OBEY_WITHIN = 1.0
 _REMEMBERED = 10_000
 
+
+# Seconds after which to ask again while groups of a queue are at their limits: shortest, longest.
+_SHORTEST_HELD, _LONGEST_HELD = 0.02, 0.25
 
 # It may run again.
 _NAME = Run("settle.set_workers", repeatable=True)
@@ -236,6 +240,9 @@ class Claims:
         queue, worker = self._db.queue(terms.queue), here[0].worker if len(workers) == 1 else None
         if controls.concurrency is None and controls.rate is None:
             jobs: Sequence[LeasedJob] = queue.claim(limit, terms.lease, worker=worker)
+            held = self._db.core.policies.wait(terms.queue) if len(jobs) < limit else math.inf
+            if held < math.inf:  # groups are at their limits
+                self._refused[terms.queue] = min(max(held, _SHORTEST_HELD), _LONGEST_HELD)
         else:
             jobs, self._refused[terms.queue] = claim_within_limits(queue, limit, terms.lease, worker)
         found: list[Sequence[LeasedJob] | BaseException] = []
