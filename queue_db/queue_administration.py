@@ -120,8 +120,8 @@ class QueueAdministration:
     ) -> None:
         """Change limits of this queue, for all workers together. A limit that is not given stays; None removes it.
 
-        ``limit(concurrency=None, rate=None, per_group=None)`` removes all limits. :meth:`controls` reads them. Workers and Spark
-        drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` ignores them.
+        ``limit(concurrency=None, rate=None, per_group=None)`` removes all limits. :meth:`controls` reads them. Workers, claims by
+        REST and Spark drains obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` ignores them.
 
         :param concurrency: the most jobs that run at once.
         :param rate: the most jobs that start in ``per`` seconds. After an idle time ``rate`` jobs may start at once.

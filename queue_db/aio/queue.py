@@ -458,8 +458,8 @@ class AsyncQueue(QueueTwin):
     ) -> None:
         """Change limits of this queue, for all workers together. A limit that is not given stays; None removes it.
 
-        ``limit(concurrency=None, rate=None, per_group=None)`` removes all limits. :meth:`controls` reads them. Workers and Spark
-        drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` ignores them.
+        ``limit(concurrency=None, rate=None, per_group=None)`` removes all limits. :meth:`controls` reads them. Workers, claims by
+        REST and Spark drains obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` ignores them.
 
         :param concurrency: the most jobs that run at once.
         :param rate: the most jobs that start in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
@@ -494,7 +494,8 @@ class AsyncQueue(QueueTwin):
         first, and groups take turns within a priority. Claims of all kinds obey, other processes within a second. Jobs without a
         group are taken when no other is due, and by one claim in 64.
 
-        :param enabled: False: the queue is as any other again. Its jobs that wait stay due; groups order those that are added.
+        :param enabled: False: the queue is as any other again, after two seconds, in which all processes learn it. Its jobs that wait
+            stay due; groups order those that are added.
         :param weights: the weights of some groups, 1 to 1,000; those of other groups stay. 1 is the weight of all others.
         :raises ArgumentError: an argument is out of range.
         """

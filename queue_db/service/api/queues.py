@@ -55,8 +55,8 @@ class QueueView(QueueSummary):
 class NewLimits(shapes.Request):
     """All limits of a queue; one that is not given is removed."""
 
-    concurrency: Annotated[_Whole | None, Field(description="null: no limit. Workers of the library obey it.")] = None
-    rate: Annotated[_Whole | None, Field(description="null: no limit. Workers of the library obey it.")] = None
+    concurrency: Annotated[_Whole | None, Field(description="null: no limit. Workers and claims obey it.")] = None
+    rate: Annotated[_Whole | None, Field(description="null: no limit. Workers and claims obey it.")] = None
     per: Annotated[Seconds | None, Field(gt=0, description="Seconds of `rate`, where there is one; null: 1.")] = None
     per_group: Annotated[_Whole | None, Field(description="null: one at a time. Every claim obeys it.")] = None
 
