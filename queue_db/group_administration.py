@@ -22,7 +22,7 @@ class GroupAdministration:
         first, and groups take turns within a priority. Claims of all kinds obey, other processes within a second. Jobs without a
         group are taken when no other is due, and by one claim in 64.
 
-        :param enabled: False: the queue is as any other again, after two seconds, in which all processes learn it. Its jobs that wait
+        :param enabled: False: the queue is as any other again, after two seconds, in which processes learn it. Its jobs that wait
             stay due; groups order those that are added.
         :param weights: the weights of some groups, 1 to 1,000; those of other groups stay. 1 is the weight of all others.
         :raises ArgumentError: an argument is out of range.
