@@ -67,7 +67,7 @@ def shares(db: QueueDB, queue: str) -> Shares:
     others = [GroupLimit(group, None, 1, None, None, None) for group, _ in busy.most_common() if group not in known]
     listed = [*rules, *others][:MOST]
     cut = len(rules) + len(others) > MOST or any(page.after is not None for page in pages)
-    seen, held = db.core.read("fairness.shares", _read, queue, listed)
+    seen, held = db.core.read("shares", _read, queue, listed)
     of_groups = {
         one.group: _share(one, each, held.get((GROUP, one.group)), seen[one.group]) for one in listed if one.group is not None
     }
