@@ -32,8 +32,8 @@ BATCH = 10
 #: Of the limits: groups, and the jobs that may run at once or begin in a second.
 GROUPS, CONCURRENCY, RATE = 3, 5, 20
 
-#: Seconds for which a job is held under a limit of concurrency.
-HELD = 0.1
+#: Seconds for which a thread waits after a claim that got nothing.
+PAUSE = 0.01
 
 #: What must be kept: how far a share may be from its weight, and how much of a limit may stay free.
 SHARE, FREE = 0.05, 0.1
@@ -188,6 +188,8 @@ class _Holders:
                 try:
                     if found := queue.claim(1):
                         self._hold(queue, found[0], starts, ends)
+                    else:
+                        time.sleep(PAUSE)
                 except Exception:  # noqa: BLE001 - counted; the line is not met
                     with self._lock:
                         self.seen.errors += 1
@@ -208,10 +210,13 @@ class _Holders:
         job.complete()
 
 
-def limits(url: str, db: QueueDB, seconds: float) -> Iterator[Line]:
-    """How many jobs run at once and begin in a second, beside what the limits allow."""
+def limits(url: str, db: QueueDB, seconds: float, held: float) -> Iterator[Line]:
+    """How many jobs run at once and begin in a second, beside what the limits allow.
+
+    :param held: seconds for which a job is held under the limit of concurrency.
+    """
     names = [f"tenant-{number}" for number in range(GROUPS)]
-    for what, held, jobs in (("concurrency", HELD, CONCURRENCY / HELD), ("rate", 0.0, RATE)):
+    for what, jobs in (("concurrency", CONCURRENCY / held), ("rate", RATE)):
         queue = db.queue(what)
         queue.fair()
         if what == "concurrency":
@@ -219,12 +224,13 @@ def limits(url: str, db: QueueDB, seconds: float) -> Iterator[Line]:
         else:
             queue.limit_groups(rate=RATE)
         _fill(queue, round(3 * GROUPS * jobs * (seconds + 2)), lambda number: names[number % GROUPS])
-        holders = _Holders(url, db.store.tables.jobs.name, what, held)
+        holders = _Holders(url, db.store.tables.jobs.name, what, held if what == "concurrency" else 0.0)
         # The first second uses up what an idle rate allows at once.
         holders.run(GROUPS * CONCURRENCY + 1, 1.0, seconds)
         if what == "concurrency":
             used, most = holders.busy / (seconds * GROUPS * CONCURRENCY), max(holders.most.values())
-            words = f"at most {most} of {CONCURRENCY} at once of each of {GROUPS} groups"
+            free = held * (1 / used - 1) * 1000
+            words = f"at most {most} of {CONCURRENCY} at once of each of {GROUPS} groups, a place is free for {free:.0f} ms"
             met = most <= CONCURRENCY
         else:
             allowed = RATE * seconds
@@ -245,7 +251,7 @@ def measured(url: str, asked: argparse.Namespace) -> Iterator[Line]:
         if "one" in asked.only:
             yield from one(db, 3 if quick else 50)
         if "limits" in asked.only:
-            yield from limits(url, db, 0.5 if quick else 10.0)
+            yield from limits(url, db, 0.5 if quick else 10.0, 0.1 if quick else asked.held)
 
 
 SECTIONS = ("claims", "weights", "one", "limits")
@@ -258,6 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--url", required=True)
     parser.add_argument("--groups", type=int, help="default 10,000")
+    parser.add_argument("--held", type=float, default=0.5, help="seconds of a job under a limit of concurrency (default 0.5)")
     parser.add_argument("--only", choices=SECTIONS, nargs="*", default=list(SECTIONS))
     parser.add_argument("--quick", action="store_true", help="small sizes: whether everything works; the figures say nothing")
     parser.add_argument("--most", type=float, default=1.3, help="the highest ratio of claims that is met")
