@@ -46,13 +46,14 @@ examples:
   python -m benchmarks spans --help       consumers of a shared cursor
   python -m benchmarks routes --help      a publish to a topic
   python -m benchmarks graphs --help      graphs beside plain jobs
+  python -m benchmarks fairness --help    fair queues and limits of groups
   python -m benchmarks service --help     jobs over HTTP
   python -m benchmarks simulate --help    many workers and nodes, simulated
 """
 
 
 # Modules that are programs of their own.
-_OTHERS = ("spark", "worker", "spans", "routes", "graphs", "service", "simulate")
+_OTHERS = ("spark", "worker", "spans", "routes", "graphs", "fairness", "service", "simulate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

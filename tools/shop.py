@@ -19,6 +19,7 @@ ODD = "a/b <i>50%</i>"
 def fill(db: QueueDB) -> None:
     """Fill an empty, migrated database."""
     _jobs(db)
+    _tenants(db)
     _failures(db)
     _workers(db)
     _schedules(db)
@@ -39,6 +40,19 @@ def _jobs(db: QueueDB) -> None:
     reports.enqueue("yearly", {"year": 2025}, priority=-2)
     reports.complete_many(reports.claim(1), results=[StoredResult('{"pages": 214}', 86_400_000_000)])
     db.queue(ODD).enqueue("<b>kind</b>", {"html": "<script>document.title = 'no'</script>"})
+
+
+def _tenants(db: QueueDB) -> None:
+    """A fair queue: tenants with many jobs and with one, weights, and limits that are reached."""
+    exports = db.queue("exports")
+    exports.fair(weights={"vip": 3})
+    exports.limit_groups(concurrency=2)
+    exports.limit_groups(group="vip", concurrency=5, rate=50, per=60)
+    exports.limit_groups(prefix="acme:", concurrency=3)
+    for tenant, jobs in (("acme:north", 60), ("acme:south", 30), ("globex", 300), ("initech", 1), ("vip", 20), (ODD, 2)):
+        exports.enqueue_many(("export", {"page": page}, {"group": tenant}) for page in range(jobs))
+    for _ in range(3):
+        exports.claim(6, lease=3600)
 
 
 def _attempt(job: LeasedJob) -> None:

@@ -24,6 +24,9 @@ class Limits:
 #: Removes all limits of a queue.
 NO_LIMITS = Limits(concurrency=None, rate=None, per=None, per_group=None)
 
+#: Removes all limits of groups.
+NO_GROUP_LIMITS = Limits(concurrency=None, rate=None, per=None)
+
 
 def pause(db: QueueDB, actor: Actor, queue: str, *, wait: float | None = None) -> bool:
     """Stop all workers from claiming jobs of the queue until it is resumed.
@@ -69,7 +72,11 @@ def limit_groups(db: QueueDB, actor: Actor, queue: str, limits: Limits, *, group
     given = {name: value for name, value in asdict(limits).items() if not isinstance(value, Unchanged)}
     detail = {"group": group, "prefix": prefix} | given
     detail = {name: "none" if value is None else value for name, value in detail.items() if name in given or value is not None}
-    with entry(db, actor, "limit groups", f"queue {queue}", detail=detail, of="fairness.change"):
+
+    def number(refused: str | None) -> int | None:
+        return None if refused is None else 0
+
+    with entry(db, actor, "limit groups", f"queue {queue}", detail=detail, of="fairness.change", number=number):
         db.queue(queue).limit_groups(group=group, prefix=prefix, **given)
 
 

@@ -39,7 +39,9 @@ DEPENDS: dict[str, Axes] = {
     "TestEnqueueMany": Axes.DATABASE,
     "TestEnqueueUsing": Axes.DATABASE,
     "TestFailedMessages": Axes.DATABASE,
+    "TestFairQueues": Axes.DATABASE,  # a strategy takes what the turns leave
     "TestFeeds": Axes.DATABASE,
+    "TestGroupLimits": Axes.DATABASE,
     "TestForward": Axes.DATABASE,
     "TestClaimsThatEnd": Axes.DATABASE,
     "TestHandles": Axes.DATABASE,
@@ -85,6 +87,7 @@ DEPENDS: dict[str, Axes] = {
     "TestGroups": Axes.REMOVAL,
     "TestGroupsAndKeys": Axes.REMOVAL,
     "TestOutcomes": Axes.REMOVAL,
+    "TestPlacesOfGroups": Axes.REMOVAL,
     "TestPurge": Axes.REMOVAL,
     "TestRead": Axes.REMOVAL,
     "TestSettleMany": Axes.REMOVAL,

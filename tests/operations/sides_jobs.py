@@ -23,6 +23,8 @@ def prepare(db: QueueDB) -> dict[str, str]:
     db.schedules.set("paused", "mail", "k", every=3600)
     db.schedules.pause("paused")
     db.queue("paused").pause()
+    db.queue("tenants").fair(weights={"vip": 2})
+    db.queue("tenants").limit_groups(group="vip", concurrency=2, rate=9)
     done = db.queue("done")
     done.enqueue("k")
     done.complete_many(done.claim(), results=[StoredResult(None, 1)])
@@ -39,7 +41,7 @@ def prepare(db: QueueDB) -> dict[str, str]:
     return {"live": str(live), "dead": str(dead_id)}
 
 
-QUEUE, JOB = "/queues/mail", "/jobs/{live}"
+QUEUE, TENANTS, JOB = "/queues/mail", "/queues/tenants", "/jobs/{live}"
 
 SIDES = [
     Sides(
@@ -81,6 +83,38 @@ SIDES = [
         ("PATCH", f"{QUEUE}/limits", {"rate": 7}),
         QUEUE,
         (f"{QUEUE}/limit", {"rate": "7"}),
+    ),
+    Sides(
+        "queues.fair",
+        ("fair", "queue mail", None),
+        "queues fair mail --weight vip=3",
+        ("PATCH", f"{QUEUE}/fairness", {"fair": True, "weights": {"vip": 3}}),
+        QUEUE,
+        (f"{QUEUE}/fair", {"fair": "1", "group": "vip", "weight": "3"}),
+    ),
+    Sides(
+        "queues.fair",
+        ("fair", "queue tenants", None),
+        "queues fair tenants --off",
+        ("PATCH", f"{TENANTS}/fairness", {"fair": False}),
+        TENANTS,
+        (f"{TENANTS}/fair", {"fair": ""}),
+    ),
+    Sides(
+        "queues.limit_groups",
+        ("limit groups", "queue tenants", None),
+        "queues limit-groups tenants --concurrency 5",
+        ("PATCH", f"{TENANTS}/group-limits", {"concurrency": 5}),
+        TENANTS,
+        (f"{TENANTS}/limit-groups", {"scope": "each", "name": "", "concurrency": "5"}),
+    ),
+    Sides(
+        "queues.limit_groups",
+        ("limit groups", "queue tenants", None),
+        "queues limit-groups tenants --group vip --none",
+        ("PUT", f"{TENANTS}/group-limits?group=vip", {}),
+        TENANTS,
+        (f"{TENANTS}/limit-groups", {"scope": "group", "name": "vip"}),
     ),
     Sides(
         "queues.purge",

@@ -283,12 +283,8 @@ def functions() -> dict[str, Any]:
     return found
 
 
-#: Operations of the command line, which the service and its pages do not offer.
-COMMANDS = {"queues.fair", "queues.limit_groups"}
-
-
 def test_each_operation_has_its_sides() -> None:
-    assert {sides.operation for sides in SIDES} == functions().keys() - COMMANDS
+    assert {sides.operation for sides in SIDES} == functions().keys()
     for name, function in functions().items():
         assert list(signature(function).parameters)[:2] == ["db", "actor"], name
 

@@ -79,17 +79,20 @@ def test_put_is_201_for_what_is_new_and_200_for_what_it_replaces(db: QueueDB, na
         "set_route": {"action": "count", "target": name},
         "open_cursor": None,
         "set_limits": {},
+        "set_group_limits": {},
     }
     puts = {one["operationId"]: line.split()[1] for line, one in OPERATIONS.items() if line.startswith("PUT ")}
     assert puts.keys() == bodies.keys(), "a new PUT is to be here"
+    db.queue(name).fair()
     for operation, body in bodies.items():
         path = path_of(puts[operation], name=name, queue=name, feed=name, route=name, cursor=name)
         query = {"take_over": True} if operation == "open_cursor" else {}
         statuses = [client.put(path, json=body, params=query).status_code for _ in range(2)]
         # A queue is there before its limits.
-        assert statuses == ([200, 200] if operation == "set_limits" else [201, 200]), operation
+        assert statuses == ([200, 200] if operation in {"set_limits", "set_group_limits"} else [201, 200]), operation
     to = {"pattern": name, "form": "exact"}
     assert [client.post(f"/api/v1/routes/{name}/subscriptions", json=to).status_code for _ in range(2)] == [201, 200]
+    db.queue(name).fair(False)
     db.feeds.delete(name)
     db.routes.remove(name)
     db.schedules.remove(name)

@@ -11,6 +11,9 @@ from unittest import mock
 from queue_db.administration.store import Due, change_waiting
 from queue_db.dialects.server import Server
 from queue_db.errors import TransientStorageError
+from queue_db.fairness.policy import Fair, Turns
+from queue_db.fairness.rules import Limit, Rules
+from queue_db.fairness.tables import fairness_tables
 from queue_db.feeds.store import claims, messages, ranking, span_claims, spans
 from queue_db.feeds.store.message_jobs import MessageJob
 from queue_db.feeds.store.messages import NewMessage
@@ -23,7 +26,7 @@ from queue_db.monitoring.store import metrics
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.slices import Left
 from queue_db.spark.streams import store as streams
-from queue_db.store import Transaction, history, lease, on_leave, settle
+from queue_db.store import Transaction, by_key, history, lease, on_leave, settle
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.on_leave import Departure
@@ -86,6 +89,18 @@ def _complete_and_claim(pairs: Sequence[tuple[int, int]], window: CandidateWindo
             settle.delete(tx, pairs)
         request = _want(limit, fast_path=True, completes=Completion(pairs) if in_statement else None)
         return lease.claim(tx, request, window or CandidateWindow(read=limit))
+
+    return run
+
+
+def _fair(limit: int, rules: Rules | None = None, *, many: bool = False, **more: Any) -> Run:
+    def run(tx: Transaction) -> ClaimResult:
+        turns = Turns()
+        turns.many = many
+        request = _want(limit, **more)
+        return Fair(rules or Rules(), turns).claim(
+            tx, request, lambda tx, request: lease.claim(tx, request, CandidateWindow(read=limit))
+        )
 
     return run
 
@@ -234,6 +249,50 @@ def _claims() -> list[Scenario]:
             "skip_locked or adaptive, with two priorities in the queue",
             _claim(10, skip_many, priorities=(0, 5)),
             **_FULL,
+        ),
+    ]
+
+
+def _fair_claims() -> list[Scenario]:
+    each = Limit(5, 10, 1_000_000)
+    groups: dict[str, Any] = {
+        "answers": {"group_key": lambda row: f"group {row}", "name": lambda row: f"group {row}", "due": 1, "spent_until": 0}
+    }
+    return [
+        Scenario("claim_fair", "a fair queue, one job", _fair(1), **groups),
+        Scenario(
+            "claim_fair_many",
+            "a fair queue, several jobs, when each of the last claim was of another group",
+            _fair(10, many=True),
+            rows=10,
+            **groups,
+        ),
+        Scenario("claim_fair_few", "a fair queue, several jobs of any groups", _fair(10), rows=10, **groups),
+        Scenario("claim_fair_lone", "the same, with jobs of one group", _fair(10), **groups),
+        Scenario("claim_fair_weighted", "a fair queue with weights", _fair(10, Rules({"group 0": 3})), rows=10, **groups),
+        Scenario("claim_fair_limited", "a fair queue with limits of groups", _fair(10, Rules(each=each)), rows=10, **groups),
+        Scenario(
+            "claim_fair_limited_lone",
+            "the same, with one group and limits of it and of a prefix",
+            _fair(1, Rules(each=each, prefixes={"group 0": Limit(concurrency=3)})),
+            **groups,
+        ),
+        Scenario(
+            "claim_fair_limited_by_time",
+            "a fair queue with limits of groups, one claim in 64: the jobs that have been due longest",
+            _fair(10, Rules(each=each), first=False),
+            rows=10,
+            **groups,
+        ),
+        Scenario(
+            "claim_fair_limited_new",
+            "the first claim that meets a limit makes its row",
+            lambda tx: by_key.insert_new(
+                tx,
+                fairness_tables(tx.tables).spent,
+                {"queue": "default", "scope": "group", "name": "group 0", "spent_until": 0},
+            ),
+            begins=True,
         ),
     ]
 
@@ -1018,6 +1077,7 @@ def _spans() -> list[Scenario]:
 SCENARIOS: tuple[Scenario, ...] = (
     *_enqueues(),
     *_claims(),
+    *_fair_claims(),
     *_settles(),
     *_pops(),
     *_complete_and_claims(),

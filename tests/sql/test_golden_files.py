@@ -111,6 +111,25 @@ def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, own_url: s
     assert not unknown(db, kind, statements), "\n\n".join(unknown(db, kind, statements))
 
 
+def test_each_claim_of_a_fair_queue_has_a_file(kind: str, own_url: str) -> None:
+    with QueueDB(own_url) as db:
+        queue = db.queue("golden")
+        queue.fair()
+        queue.enqueue_many([("work", number, {"group": f"group {number % 40}"}) for number in range(400)])
+        queue.claim()
+        with sent_on(db) as statements:
+            for limit in (1, 10):
+                for _ in range(6):
+                    assert queue.claim(limit)
+        queue.limit_groups(concurrency=3, rate=10)
+        queue.limit_groups(prefix="group 1", concurrency=5)
+        queue.claim()  # makes the rows of the limits
+        with sent_on(db) as limited:
+            for limit in (1, 10):
+                assert queue.claim(limit)
+    assert not unknown(db, kind, statements + limited), "\n\n".join(unknown(db, kind, statements + limited))
+
+
 @pytest.mark.parametrize("removal", ["delete", "lock_then_delete", "delete_mark"])
 def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, own_url: str) -> None:
     with QueueDB(own_url, removal=removal) as db:

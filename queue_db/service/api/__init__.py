@@ -4,6 +4,7 @@ from queue_db.service.api import (
     claims,
     cursors,
     dead,
+    fairness,
     feeds,
     finished,
     graphs,
@@ -26,7 +27,7 @@ from queue_db.service.api import event_stream as events
 
 #: The routers, in the order of the documentation.
 API = (
-    *(one.router for one in (queues, jobs, claims, settlements, settling, dead, schedules, workers)),
+    *(one.router for one in (queues, fairness, jobs, claims, settlements, settling, dead, schedules, workers)),
     groups.batches,
     *(one.router for one in (groups, graphs, finished, streams, feeds, messages, message_claims, cursors, routes)),
     *(one.router for one in (tokens, monitoring, events)),

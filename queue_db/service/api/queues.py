@@ -20,7 +20,7 @@ from queue_db.service.http.requests import Db, Manager, Reader
 
 router = APIRouter(tags=["queues"])
 
-_Whole = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Whole = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class QueueSummary(BaseModel):
@@ -44,6 +44,7 @@ class ControlsView(View):
     rate: int | None = Field(description="Most jobs begun …")
     per: float | None = Field(description="… in this many seconds, over all workers.")
     per_group: int = Field(description="Most jobs of one group in hand at once, over all workers.")
+    fair: bool = Field(description="Claims take turns among the groups: see `/fairness`.")
 
 
 class QueueView(QueueSummary):
@@ -55,10 +56,10 @@ class QueueView(QueueSummary):
 class NewLimits(shapes.Request):
     """All limits of a queue; one that is not given is removed."""
 
-    concurrency: Annotated[_Whole | None, Field(description="null: no limit. Workers and claims obey it.")] = None
-    rate: Annotated[_Whole | None, Field(description="null: no limit. Workers and claims obey it.")] = None
+    concurrency: Annotated[Whole | None, Field(description="null: no limit. Workers and claims obey it.")] = None
+    rate: Annotated[Whole | None, Field(description="null: no limit. Workers and claims obey it.")] = None
     per: Annotated[Seconds | None, Field(gt=0, description="Seconds of `rate`, where there is one; null: 1.")] = None
-    per_group: Annotated[_Whole | None, Field(description="null: one at a time. Every claim obeys it.")] = None
+    per_group: Annotated[Whole | None, Field(description="null: one at a time. Every claim obeys it.")] = None
 
     def given(self) -> dict[str, Any]:
         """What was given."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
+from queue_db.monitoring.insights import controlled
 from queue_db.monitoring.waiting_groups import heads
 from queue_db.operations import groups as operations
 from queue_db.service.http.requests import Db, Fields, Person
@@ -33,6 +34,7 @@ def show(request: Request, db: Db, who: Person, queue: Annotated[str | None, Que
         cut=cut,
         queue=queue or "",
         queues=queues,
+        fair=[one for one, of_queue in sorted(controlled(db).items()) if of_queue.fair and who.allows("read", one)],
         mine=[one for one in dict.fromkeys([*queues, *([queue] if queue else [])]) if who.allows("manage", one)],
     )
 

@@ -1,4 +1,4 @@
-"""Queues: one line for each, and what is wrong; one with its numbers, its controls and its history. Numbers of forms."""
+"""Queues: one line for each, and what is wrong; one with its numbers, controls, groups and history. Numbers of forms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from queue_db.arguments import wrong
+from queue_db.errors import ArgumentError
+from queue_db.fairness.rules import EACH, GROUP, PREFIX
+from queue_db.fairness.shares import shares
+from queue_db.fairness.verbs import MOST_WEIGHT
 from queue_db.monitoring.insights import SILENT
 from queue_db.operations import queues as operations
 from queue_db.operations.queues import Limits
@@ -21,6 +25,7 @@ from queue_db.service.pages.charts import RANGES, charts
 from queue_db.service.pages.numbers import Line, counted
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
+from queue_db.store.schema import KEY_LENGTH
 
 router = page_router()
 
@@ -99,11 +104,15 @@ def queue(request: Request, db: Db, who: Person, name: Name, since: str = "hour"
     workers = sorted((one for one in db.workers() if name in one.queues), key=lambda one: (one.silent < SILENT, one.name))
     jobs = in_hand(db, [name])
     registered = {process(worker.name) for worker in workers}
+    line = shared.numbers.line(name)
     return page(
         request,
         "queue",
         here="overview",
-        line=shared.numbers.line(name),
+        line=line,
+        shares=shares(db, name) if line.controls.fair else None,
+        most_weight=MOST_WEIGHT,
+        most_name=KEY_LENGTH,
         charts=charts(db, name, RANGES[since], shared.clock.now()),
         since=since,
         ranges=list(RANGES),
@@ -114,6 +123,7 @@ def queue(request: Request, db: Db, who: Person, name: Name, since: str = "hour"
         silent=SILENT,
         findings=[one for one in shared.watch.look().found or () if one.queue == name],
         limits=words.limits,
+        group_limits=words.group_limits,
     )
 
 
@@ -138,6 +148,31 @@ def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> 
     per = None if rate is None else number(fields, "per")
     operations.limit(db, who, name, Limits(concurrency=concurrency, rate=rate, per=per, per_group=per_group))
     return back(request, "queue", "limited", name=name)
+
+
+@router.post("/queues/{name}/fair", name="fair_queue")
+def fair(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> Response:
+    """Make it fair or not, and set the weight of a group."""
+    enabled, group, weight = bool(fields.get("fair")), fields.get("group", ""), whole(fields, "weight")
+    if bool(group) != (weight is not None):
+        raise ArgumentError("a weight is that of a group: give both, or neither")
+    operations.fair(db, who, name, enabled=enabled, weights={} if weight is None else {group: weight})
+    return back(request, "queue", "fair" if enabled else "unfair", name=name)
+
+
+@router.post("/queues/{name}/limit-groups", name="limit_groups")
+def limit_groups(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> Response:
+    """Set all limits of each group, of one, or of a prefix; an empty field removes one."""
+    scope, of = fields.get("scope", ""), fields.get("name", "")
+    if scope not in {EACH, GROUP, PREFIX}:
+        raise wrong("scope", scope, f": must be {EACH}, {GROUP} or {PREFIX}")
+    if scope == EACH and of:
+        raise ArgumentError(f"each group, or only {of!r}? A limit of each group has no name")
+    concurrency, rate = whole(fields, "concurrency"), whole(fields, "rate")
+    limits = Limits(concurrency=concurrency, rate=rate, per=None if rate is None else number(fields, "per"))
+    group, prefix = of if scope == GROUP else None, of if scope == PREFIX else None
+    operations.limit_groups(db, who, name, limits, group=group, prefix=prefix)
+    return back(request, "queue", "groups-limited", name=name)
 
 
 @router.post("/queues/{name}/purge", name="purge_queue")

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.exc import ArgumentError
 
 from queue_db.database import addresses
-from queue_db.model import Controls
+from queue_db.model import Controls, GroupLimit
 from queue_db.service.api.shapes import shown
 
 NOTHING = "–"
@@ -100,6 +100,15 @@ def limits(controls: Controls) -> str:
     found = [] if controls.concurrency is None else [f"at most {controls.concurrency:,} at the same time"]
     found += [] if controls.rate is None else [f"at most {controls.rate:,} begun in {controls.per:g} s"]
     found += [] if controls.per_group == 1 else [f"at most {controls.per_group:,} of one group at the same time"]
+    return ", ".join(found) or "no limits"
+
+
+def group_limits(rule: GroupLimit | None) -> str:
+    """The limits of a group in words."""
+    if rule is None:
+        return "no limits"
+    found = [] if rule.concurrency is None else [f"at most {rule.concurrency:,} at the same time"]
+    found += [] if rule.rate is None else [f"at most {rule.rate:,} begun in {rule.per:g} s"]
     return ", ".join(found) or "no limits"
 
 

@@ -14,6 +14,7 @@ from queue_db.testing.suite.cursors import TestCursors
 from queue_db.testing.suite.dead import TestDead
 from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
 from queue_db.testing.suite.failures import TestFailures
+from queue_db.testing.suite.fairness import TestFairQueues, TestGroupLimits, TestPlacesOfGroups
 from queue_db.testing.suite.feeds import TestFeeds, TestPositions, TestRetention, feed, ordering
 from queue_db.testing.suite.fixtures import (
     Notes,
@@ -75,6 +76,7 @@ __all__ = [
     "TestFail",
     "TestFailedMessages",
     "TestFailures",
+    "TestFairQueues",
     "TestFeeds",
     "TestFence",
     "TestForward",
@@ -82,6 +84,7 @@ __all__ = [
     "TestGraphChanges",
     "TestGraphFailures",
     "TestGraphs",
+    "TestGroupLimits",
     "TestGroups",
     "TestGroupsAndKeys",
     "TestHandles",
@@ -96,6 +99,7 @@ __all__ = [
     "TestOrder",
     "TestOutcomes",
     "TestPatterns",
+    "TestPlacesOfGroups",
     "TestPositions",
     "TestPurge",
     "TestRead",

@@ -12,6 +12,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.enqueueing",
     "queue_db.testing.suite.completing_and_claiming",
     "queue_db.testing.suite.failures",
+    "queue_db.testing.suite.fairness",
     "queue_db.testing.suite.feeds",
     "queue_db.testing.suite.fixtures",
     "queue_db.testing.suite.forwarding",

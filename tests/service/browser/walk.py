@@ -23,6 +23,8 @@ RECEIPTS = new(feed=None, enqueue=("mail", "receipt"), forward=None, webhook=Non
 ENTRIES = {
     "make_token": {"name": "made by a person", "queues": "mail* reports", "days": "30"},
     "limit_queue": {"concurrency": "5"},
+    "fair_queue": {"group": "made by a person", "weight": "3"},
+    "limit_groups": {"concurrency": "5"},
     "set_schedule": {"name": "made by a person", "queue": "mail", "kind": "report", "every": "3600"},
     "make_feed": {"feed": "made by a person"},
     "seek_cursor": {"name": "bookkeeping", "position": "start"},

@@ -1,0 +1,29 @@
+-- claim_fair_few_select_jobs: a fair queue, several jobs of any groups
+-- Also: claim_fair_lone_select_jobs, claim_fair_weighted_select_jobs, claim_fair_limited_select_jobs,
+--   claim_fair_limited_lone_select_jobs
+-- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
+-- Sent by: fairness.dialects.mysql.MySQLFair.claim > fairness.dialects.base.FairDialect.candidates >
+--   fairness.dialects.base.FairDialect._quotas > fairness.dialects.mysql.MySQLFair.groups >
+--   fairness.dialects.mysql.MySQLFair._all_groups
+SELECT group_key, min(grouped_at) <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS due,
+    count(*) AS entries
+FROM (
+    SELECT jobs.group_key, jobs.grouped_at
+    FROM jobs AS jobs FORCE INDEX (jobs_fair)
+    WHERE jobs.grouped_queue = :in_queue
+      AND jobs.priority = :priority_0
+      AND jobs.group_key > :after
+      AND jobs.group_key <= :to
+      AND (
+        SELECT other.priority
+        FROM jobs AS other
+        WHERE other.queue = :in_queue
+          AND other.priority < :priority_0
+        ORDER BY other.priority DESC
+        LIMIT 1
+    ) IS NULL
+    ORDER BY grouped_queue, priority, group_key, grouped_at, id
+    LIMIT :read
+) AS entries
+GROUP BY group_key
+ORDER BY group_key;

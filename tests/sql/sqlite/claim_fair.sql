@@ -1,0 +1,117 @@
+-- claim_fair: a fair queue, one job
+-- Also: claim_fair_many
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: fairness.dialects.sqlite.SQLiteFair.claim
+WITH RECURSIVE ahead_0(k, id, found) AS (
+    SELECT CASE WHEN :floor_0 < 9223372036854775807 THEN CASE WHEN :start_credit_0 > 0 THEN :cursor_0 ELSE (
+        SELECT next.group_key
+        FROM jobs AS next
+        WHERE next.queue = :in_queue
+          AND next.priority = :priority_0
+          AND next.group_key IS NOT NULL
+          AND next.group_key > :cursor_0
+        ORDER BY next.group_key
+        LIMIT 1
+    ) END END, NULL, 0
+    UNION ALL
+    SELECT (
+        SELECT next.group_key
+        FROM jobs AS next
+        WHERE next.queue = :in_queue
+          AND next.priority = :priority_0
+          AND next.group_key IS NOT NULL
+          AND next.group_key > ahead_0.k
+        ORDER BY next.group_key
+        LIMIT 1
+    ), (
+        SELECT head.id
+        FROM jobs AS head
+        WHERE head.queue = :in_queue
+          AND head.priority = :priority_0
+          AND head.group_key IS NOT NULL
+          AND head.group_key = ahead_0.k
+          AND head.available_at >= :floor_0
+          AND head.available_at <= (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+        ORDER BY head.available_at, head.id
+        LIMIT 1
+    ), ahead_0.found + (ahead_0.id IS NOT NULL)
+    FROM ahead_0
+    WHERE ahead_0.k IS NOT NULL
+      AND ahead_0.found + (ahead_0.id IS NOT NULL) < :limit
+), behind_0(k, id, found) AS (
+    SELECT CASE WHEN :floor_0 < 9223372036854775807
+      AND (
+        SELECT count(ahead_0.id)
+        FROM ahead_0
+    ) < :limit THEN (
+        SELECT next.group_key
+        FROM jobs AS next
+        WHERE next.queue = :in_queue
+          AND next.priority = :priority_0
+          AND next.group_key IS NOT NULL
+          AND next.group_key > ''
+        ORDER BY next.group_key
+        LIMIT 1
+    ) END, NULL, (
+        SELECT count(ahead_0.id)
+        FROM ahead_0
+    )
+    UNION ALL
+    SELECT (
+        SELECT next.group_key
+        FROM jobs AS next
+        WHERE next.queue = :in_queue
+          AND next.priority = :priority_0
+          AND next.group_key IS NOT NULL
+          AND next.group_key > behind_0.k
+        ORDER BY next.group_key
+        LIMIT 1
+    ), (
+        SELECT head.id
+        FROM jobs AS head
+        WHERE head.queue = :in_queue
+          AND head.priority = :priority_0
+          AND head.group_key IS NOT NULL
+          AND head.group_key = behind_0.k
+          AND head.available_at >= :floor_0
+          AND head.available_at <= (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+        ORDER BY head.available_at, head.id
+        LIMIT 1
+    ), behind_0.found + (behind_0.id IS NOT NULL)
+    FROM behind_0
+    WHERE behind_0.k IS NOT NULL
+      AND behind_0.found + (behind_0.id IS NOT NULL) < :limit
+      AND (behind_0.k < :cursor_0 OR (behind_0.k = :cursor_0 AND :start_credit_0 <= 0))
+)
+INSERT INTO jobs AS jobs(id, queue, payload)
+SELECT candidate.id, '', ''
+FROM (
+    SELECT id
+    FROM (
+        SELECT id
+        FROM ahead_0
+        WHERE id IS NOT NULL
+        UNION ALL
+        SELECT id
+        FROM behind_0
+        WHERE id IS NOT NULL
+    ) AS found
+    LIMIT :limit
+) AS candidate
+WHERE (
+    SELECT other.priority
+    FROM jobs AS other
+    WHERE other.queue = :in_queue
+      AND other.priority < :priority_0
+    ORDER BY other.priority DESC
+    LIMIT 1
+) IS NULL
+ON CONFLICT (id) DO UPDATE
+SET due_at = jobs.available_at,
+    available_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :lease,
+    version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+    attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+    unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END, claim_token = :token,
+    worker = :by_worker, progress = NULL, progress_note = NULL, padding = NULL
+RETURNING id, kind, payload, headers, priority, available_at, due_at, version, attempts, max_attempts, unique_key,
+    created_at, last_error, group_key, callback_id;
