@@ -11,7 +11,7 @@ from sqlalchemy import and_, case, func, select
 
 from queue_db.db import QueueDB
 from queue_db.fairness.rules import GROUP, PREFIX
-from queue_db.fairness.tables import fairness_tables
+from queue_db.limits.tables import limits_tables
 from queue_db.model import GroupLimit
 from queue_db.store.base import Transaction
 
@@ -90,7 +90,7 @@ def _share(rule: GroupLimit, each: GroupLimit | None, held: int | None, seen: _S
 
 def _read(tx: Transaction, queue: str, listed: Sequence[GroupLimit]) -> tuple[dict[str, _Seen], dict[tuple[str, str], int]]:
     """What is seen of each group, and how many jobs run under each limit, by its scope and name."""
-    jobs, permits, now = tx.tables.jobs, fairness_tables(tx.tables).permits, tx.read_clock()
+    jobs, permits, now = tx.tables.jobs, limits_tables(tx.tables).permits, tx.read_clock()
     seen = {}
     for group in (one.group for one in listed if one.group is not None):
         of_queue = select(jobs.c.available_at, jobs.c.claim_token).where(jobs.c.queue == queue, jobs.c.delete_mark == 0)
