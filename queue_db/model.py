@@ -323,7 +323,8 @@ def links_of(queue: str, row: Any, *, blocked: bool = False) -> JobLinks | None:
     """The links of the job in ``row``; most jobs have none."""
     if row.group_key is None and row.callback_id is None:
         return None
-    return JobLinks(group_of(queue, row.group_key), batch_of(row.callback_id), blocked, graph_of(row.callback_id))
+    tie = row.callback_id
+    return JobLinks(group_of(queue, row.group_key), batch_of(tie), blocked, graph_of(tie))
 
 
 class Seen(Enum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, insert, select, update
 
@@ -19,11 +19,13 @@ from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.portions import portions
 from queue_db.store.schema import BLOCKED
 
-#: The most jobs, rows and edges in one INSERT.
+#: The most jobs in one INSERT.
 _CHUNK = 1000
 
-_NODE = ("id", "graph_id", "name", "queue", "kind", "layer", "if_failed", "state", "pending")
-_EDGE = ("parent", "child")
+#: The place of the graph among the fields of a new job.
+_LINK = NewJob._fields.index("callback_id")
+
+_WAITING, _QUEUED = NodeState.WAITING.value, NodeState.QUEUED.value
 
 
 class Planned(NamedTuple):
@@ -58,25 +60,30 @@ def add(
     here = set(present)
     pending = [len(node.parents) + len(here.intersection(node.joined)) for node in planned]
     ids = _insert_jobs(tx, graph, planned, pending)
-    tables, on = graph_tables(tx.tables), rows.on(tx.dialect)
-    made = [
-        (
-            *(job_id, graph, node.name, node.job.queue, node.job.kind, node.layer, node.if_failed),
-            NodeState.WAITING.value if waits else NodeState.QUEUED.value,
-            waits,
-        )
-        for job_id, node, waits in zip(ids, planned, pending, strict=True)
-    ]
-    edges = [
-        (parent, job_id)
-        for job_id, node in zip(ids, planned, strict=True)
-        for parent in (*(ids[position] for position in node.parents), *node.joined)
-    ]
-    edges += [(job_id, child) for job_id in ids for child in before]
-    for some in portions(made, _CHUNK):
-        on.insert_all(tx, tables.nodes, _NODE, some)
-    for several in portions(edges, _CHUNK):
-        on.insert_all(tx, tables.edges, _EDGE, several)
+    tables, on, number = graph_tables(tx.tables), rows.on(tx.dialect), len(planned)
+    columns: dict[str, Sequence[Any]] = {
+        "id": ids,
+        "graph_id": [graph] * number,
+        "name": [node.name for node in planned],
+        "queue": [node.job.queue for node in planned],
+        "kind": [node.job.kind for node in planned],
+        "layer": [node.layer for node in planned],
+        "if_failed": [node.if_failed for node in planned],
+        "state": [_WAITING if waits else _QUEUED for waits in pending],
+        "pending": pending,
+    }
+    on.insert_all(tx, tables.nodes, columns)
+    parents: list[int] = []
+    children: list[int] = []
+    for job_id, node in zip(ids, planned, strict=True):
+        of_node = [*[ids[position] for position in node.parents], *node.joined]
+        parents += of_node
+        children += [job_id] * len(of_node)
+    for child in before:
+        parents += ids
+        children += [child] * number
+    if parents:
+        on.insert_all(tx, tables.edges, {"parent": parents, "child": children})
     tx.wake(*{node.job.queue for node, waits in zip(planned, pending, strict=True) if not waits})
     return ids
 
@@ -84,14 +91,15 @@ def add(
 def _insert_jobs(tx: Transaction, graph: int, planned: Sequence[Planned], pending: Sequence[int]) -> list[int]:
     """Insert the jobs, those of nodes with parents blocked; return their ids."""
     of_nodes = [
-        node.job._replace(callback_id=-graph, after=0, not_before=BLOCKED) if waits else node.job._replace(callback_id=-graph)
+        NewJob(*node.job[:_LINK], -graph, node.job.unique_for, *((0, BLOCKED) if waits else node.job[-2:]))
         for node, waits in zip(planned, pending, strict=True)
     ]
-    ids: list[int] = []
-    for some in portions(of_nodes, _CHUNK):
-        with enqueue.after(len(ids)):
-            added = enqueue.insert_jobs(tx, some, OnDuplicate.RAISE, more=len(of_nodes) > _CHUNK)
-        ids += [job_id for job_id in added if job_id is not None]  # none is skipped
+    chunks, more = portions(of_nodes, _CHUNK), len(of_nodes) > _CHUNK
+    if tx.own:  # as plain jobs: a caller's connection may be observed
+        added = enqueue.load_jobs(tx, chunks, len(of_nodes), OnDuplicate.RAISE, more=more, tied=True)
+    else:
+        added = enqueue.insert_chunks(tx, chunks, OnDuplicate.RAISE, ids=True, more=more)
+    ids = [job_id for job_id in added.ids if job_id is not None]  # none is skipped
     later = {
         job_id: node.job
         for job_id, node, waits in zip(ids, planned, pending, strict=True)

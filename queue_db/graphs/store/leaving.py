@@ -51,16 +51,22 @@ STORED = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "un
 def left(tx: Transaction, jobs: Mapping[int, Left]) -> None:
     """Start or cancel the nodes that waited for ``jobs`` (id → how it left)."""
     completed: list[int] = []
+    results: dict[int, str] = {}
     events: dict[int, Event] = {}
     for job_id, one in jobs.items():
         if one.departure is Departure.COMPLETED:
             completed.append(job_id)
+            if one.result is not None:
+                results[job_id] = one.result
         else:
             events[job_id] = Event.DEAD if one.departure is Departure.DEAD else Event.CANCELLED
-    _set_state(tx, [job_id for job_id, event in events.items() if event is Event.DEAD], NodeState.DEAD)
-    _set_state(tx, [job_id for job_id, event in events.items() if event is Event.CANCELLED], NodeState.CANCELLED)
-    if results := [(job_id, one.result) for job_id, one in jobs.items() if one.result is not None]:
-        rows.on(tx.dialect).insert_all(tx, graph_tables(tx.tables).results, ("id", "result"), results)
+    for event, state in ((Event.DEAD, NodeState.DEAD), (Event.CANCELLED, NodeState.CANCELLED)):
+        if of_state := [job_id for job_id, happened in events.items() if happened is event]:
+            _set_state(tx, of_state, state)
+    if results:
+        rows.on(tx.dialect).insert_all(
+            tx, graph_tables(tx.tables).results, {"id": list(results), "result": list(results.values())}
+        )
     cancelled: Counter[int] = Counter()
     for some in rows.parts(completed):
         started = rows.on(tx.dialect).complete(tx, some)
@@ -150,6 +156,9 @@ def _children(tx: Transaction, events: Mapping[int, Event]) -> tuple[Sequence[Wa
         if waiting is not None:
             return waiting, {node.id: {event: 1} for node in waiting}
     happened: dict[int, dict[Event, int]] = {}
+    if set(events.values()) == {Event.COMPLETED}:
+        happened = {child: {Event.COMPLETED: number} for child, number in rows.children_of(tx, events).items()}
+        return rows.waiting(tx, happened) if happened else (), happened
     for parent, child in rows.edges_from(tx, events):
         mine = happened.setdefault(child, {})
         event = events[parent]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, func, select
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.transactions import own
@@ -33,13 +34,33 @@ def parts(ids: Collection[int]) -> Iterable[Sequence[int]]:
 
 def edges_from(tx: Transaction, parents: Collection[int]) -> list[tuple[int, int]]:
     """``(parent, child)`` of each edge that begins at one of ``parents``."""
-    # A caller's transaction may have an old snapshot, but a locking read returns the current rows.
-    locks = own(tx.connection) is None and tx.connection.get_isolation_level() != "READ COMMITTED"
-    statement = _edges_from(on(tx.dialect), graph_tables(tx.tables), locks=locks)
+    statement = _edges_from(on(tx.dialect), graph_tables(tx.tables), locks=_locks(tx))
     edges: list[tuple[int, int]] = []
     for some in parts(parents):
         edges += [(parent, child) for parent, child in tx.fetch(statement, {"ids": some})]
     return edges
+
+
+def children_of(tx: Transaction, parents: Collection[int]) -> Mapping[int, int]:
+    """Of each node that waits for one of ``parents``: for how many of them."""
+    if _locks(tx):  # not every database locks groups of rows
+        return Counter(child for _, child in edges_from(tx, parents))
+    statement = _children_of(on(tx.dialect), graph_tables(tx.tables))
+    children: Counter[int] = Counter()
+    for some in parts(parents):
+        children.update(dict(tx.fetch(statement, {"ids": some})))
+    return children
+
+
+def _locks(tx: Transaction) -> bool:
+    """Whether edges are read with locks: a caller's transaction may have an old snapshot, but this returns the current rows."""
+    return own(tx.connection) is None and tx.connection.get_isolation_level() != "READ COMMITTED"
+
+
+@lru_cache(maxsize=64)
+def _children_of(of: GraphDialect, tables: GraphTables) -> Any:
+    child = tables.edges.c.child
+    return select(child, func.count().label("number")).where(of.lists.one_of(tables.edges.c.parent, "ids")).group_by(child)
 
 
 @lru_cache(maxsize=64)
