@@ -381,6 +381,7 @@ class Counters:
     unregistered: int = 0  #: workers that could not write or read the rows of workers; if one is killed, its jobs are not rescued
     condition_errors: int = 0  #: times that a route did not act since its condition could not be evaluated
     loops: int = 0  #: routes that were cut: they lead back to where the message has been, or exceed the limit of forwards
+    nodes_cancelled: int = 0  #: nodes of graphs that were cancelled since a parent is dead or cancelled
 
     @property
     def candidates(self) -> int:

@@ -81,9 +81,7 @@ class Lines:
     :param columns: :data:`COLUMNS` or :data:`TIED_COLUMNS`.
     """
 
-    def __init__(
-        self, chunks: Iterable[Sequence[NewJob]], ids: Sequence[int], now: int, columns: Sequence[str] = COLUMNS
-    ) -> None:
+    def __init__(self, chunks: Iterable[Sequence[NewJob]], ids: Sequence[int], now: int, columns: Sequence[str] = COLUMNS) -> None:
         self._chunks = iter(chunks)
         self._ids = ids
         self._now = now

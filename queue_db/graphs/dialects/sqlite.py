@@ -17,7 +17,6 @@ from queue_db.graphs.dialects.base import WAITING, GraphDialect, Started, counte
 from queue_db.graphs.tables import GraphTables, graph_tables
 from queue_db.store.base import Transaction
 
-
 #: The most parameters of a statement before SQLite 3.32.
 _PARAMETERS = 999
 

@@ -13,9 +13,12 @@ from queue_db.dialects import Dialect
 from queue_db.dialects.transactions import own
 from queue_db.graphs.dialects import GraphDialect, WaitingNode
 from queue_db.graphs.dialects.base import WAITING
+from queue_db.graphs.model import NodeState
 from queue_db.graphs.tables import GraphTables, graph_tables
 from queue_db.store.base import Transaction
 from queue_db.store.portions import portions
+
+_REVIVABLE = (NodeState.WAITING.value, NodeState.CANCELLED.value)
 
 #: The most nodes in one statement without a value for each node. SQLite allows 32,766 parameters, and fewer before 3.32.
 MANY = 5000
@@ -48,7 +51,8 @@ def children_of(tx: Transaction, parents: Collection[int]) -> Mapping[int, int]:
     statement = _children_of(on(tx.dialect), graph_tables(tx.tables))
     children: Counter[int] = Counter()
     for some in parts(parents):
-        children.update(dict(tx.fetch(statement, {"ids": some})))
+        for child, number in tx.fetch(statement, {"ids": some}):
+            children[child] += number
     return children
 
 
@@ -80,3 +84,14 @@ def _waiting(of: GraphDialect, nodes: Table) -> Any:
     columns = (nodes.c.id, nodes.c.graph_id, nodes.c.queue, nodes.c.pending, nodes.c.if_failed)
     query = select(*columns).where(of.lists.one_of(nodes.c.id, "ids"), nodes.c.state == WAITING).order_by(nodes.c.id)
     return of.dialect.lock_rows(of.dialect.by_id(query, nodes), skip=False)
+
+
+def held(tx: Transaction, ids: Collection[int]) -> dict[int, NodeState]:
+    """Lock those of the nodes that wait or are cancelled, in the order of their ids, and return their states."""
+    nodes = graph_tables(tx.tables).nodes
+    found: dict[int, NodeState] = {}
+    for some in parts(ids):
+        query = select(nodes.c.id, nodes.c.state).where(nodes.c.id.in_(some), nodes.c.state.in_(_REVIVABLE)).order_by(nodes.c.id)
+        locked = tx.dialect.lock_rows(tx.dialect.by_id(query, nodes), skip=False)
+        found |= {row.id: NodeState(row.state) for row in tx.connection.execute(locked)}
+    return found

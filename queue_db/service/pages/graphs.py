@@ -9,6 +9,7 @@ from fastapi import Path, Query, Request, Response
 from queue_db.graphs import NodeState
 from queue_db.operations import graphs as operations
 from queue_db.operations import rights
+from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages import graph_drawing as drawing
 from queue_db.service.pages.render import address, back, page
@@ -75,5 +76,8 @@ def cancel(request: Request, db: Db, who: Person, number: GraphId, fields: Field
 @router.post("/graphs/{number}/retry", name="retry_graph")
 def retry(request: Request, db: Db, who: Person, number: GraphId, fields: Fields) -> Response:
     """Redrive the dead nodes and bring back the cancelled ones."""
-    retried = operations.retry(db, who, number, fields.get("node") or None)
+    node = fields.get("node") or None
+    with Admission(request) as admission:
+        admission.check(operations.returning(db, who, number, node))
+        retried = operations.retry(db, who, number, node)
     return back(request, "graph", "graph-retried", {"number": retried}, number=number)
