@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from queue_db.db import QueueDB
-from queue_db.graphs.store import changing
 from queue_db.graphs.store.changing import Retried
 from queue_db.operations import rights
 from queue_db.operations.actor import Actor
@@ -17,12 +14,6 @@ def cancel(db: QueueDB, actor: Actor, graph: int, node: str | int | None = None)
     rights.graph(db, actor, "manage", graph)
     with entry(db, actor, "cancel", _target(graph, node), of="cancel_graph"):
         return db.graphs.cancel(graph, node=node)
-
-
-def returning(db: QueueDB, actor: Actor, graph: int, node: str | int | None = None) -> Mapping[str, int]:
-    """How many jobs :func:`retry` would put into each queue."""
-    rights.graph(db, actor, "manage", graph)
-    return db.core.read("graphs.returning", changing.returning, graph, node)
 
 
 def retry(db: QueueDB, actor: Actor, graph: int, node: str | int | None = None) -> int:

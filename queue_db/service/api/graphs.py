@@ -118,9 +118,10 @@ def cancel_graph(graph_id: PathId, db: Db, who: Manager, node: NodeName = None) 
 @router.post("/graphs/{graph_id}/retry", responses=problems(404, 409, 429))
 def retry_graph(request: Request, graph_id: PathId, db: Db, who: Manager, node: NodeName = None) -> JobCount:
     """Redrive the dead nodes and bring back the cancelled ones; with `node` this one, and those below it."""
+    graph = rights.graph(db, who, "manage", _id(graph_id)).id
     with Admission(request) as admission:
-        admission.check(operations.returning(db, who, _id(graph_id), node))
-        return JobCount(count=operations.retry(db, who, _id(graph_id), node))
+        admission.check(admission.graph(db, graph, node))
+        return JobCount(count=operations.retry(db, who, graph, node))
 
 
 def _id(given: str) -> int:

@@ -76,8 +76,9 @@ def cancel(request: Request, db: Db, who: Person, number: GraphId, fields: Field
 @router.post("/graphs/{number}/retry", name="retry_graph")
 def retry(request: Request, db: Db, who: Person, number: GraphId, fields: Fields) -> Response:
     """Redrive the dead nodes and bring back the cancelled ones."""
+    rights.graph(db, who, "manage", number)
     node = fields.get("node") or None
     with Admission(request) as admission:
-        admission.check(operations.returning(db, who, number, node))
+        admission.check(admission.graph(db, number, node))
         retried = operations.retry(db, who, number, node)
     return back(request, "graph", "graph-retried", {"number": retried}, number=number)
