@@ -114,8 +114,8 @@ def tell(tx: Transaction, events: Mapping[int, Event], cancelled: dict[int, list
     """
     while events:
         events = _tell_children(tx, events, cancelled)
-    reports: Cancellations = tx.store.beside["graphs"]
     for graph, ids in cancelled.items():
+        reports: Cancellations = tx.store.beside["graphs"]
         report = partial(reports.record, NodesCancelled(graph, sorted(ids)))
         if tx.own:
             tx.after_commit(report)
