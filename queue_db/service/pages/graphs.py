@@ -18,7 +18,7 @@ from queue_db.service.pages.routing import page_router
 router = page_router()
 
 #: Graphs on one page of the list, and nodes in the table below a drawing.
-MOST, MOST_NODES = 50, 200
+MOST, MOST_NODES = 50, 80
 
 GraphId = Annotated[int, Path(ge=0, lt=2**63)]
 
