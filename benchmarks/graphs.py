@@ -67,10 +67,10 @@ SHAPES: dict[str, tuple[Parents, int]] = {
 }
 
 
-def _add(graph: NewGraph, queue: str, jobs: int, parents: Parents) -> None:
+def _add(graph: NewGraph, queue: str, edges: Sequence[Sequence[int]]) -> None:
     made: list[NewNode] = []
-    for at in range(jobs):
-        made.append(graph.add(queue, "bench", at, after=[made[parent] for parent in parents(jobs, at)]))
+    for at, parents in enumerate(edges):
+        made.append(graph.add(queue, "bench", at, after=[made[parent] for parent in parents]))
 
 
 def _drain(queue: Queue, jobs: int, batch: int, parents: Parents | None) -> None:
@@ -117,13 +117,14 @@ def once(db: QueueDB, jobs: int, batch: int, parents: Parents | None, server: Cl
     def processor() -> float:
         return time.process_time() + ((server() or 0.0) if server else 0.0)
 
+    edges = [] if parents is None else [parents(jobs, at) for at in range(jobs)]
     with _queue(db) as queue:
         used, began = processor(), time.perf_counter()
         if parents is None:
             queue.enqueue_many([("bench", number) for number in range(jobs)])
         else:
             with db.graph("bench") as graph:
-                _add(graph, queue.name, jobs, parents)
+                _add(graph, queue.name, edges)
         enqueued = time.perf_counter()
         _drain(queue, jobs, batch, parents if jobs <= 1000 else None)
         return Took(enqueued - began, time.perf_counter() - enqueued, processor() - used)

@@ -323,7 +323,8 @@ def links_of(queue: str, row: Any, *, blocked: bool = False) -> JobLinks | None:
     """The links of the job in ``row``; most jobs have none."""
     if row.group_key is None and row.callback_id is None:
         return None
-    return JobLinks(group_of(queue, row.group_key), batch_of(row.callback_id), blocked, graph_of(row.callback_id))
+    tie = row.callback_id
+    return JobLinks(group_of(queue, row.group_key), batch_of(tie), blocked, graph_of(tie))
 
 
 class Seen(Enum):
@@ -382,6 +383,7 @@ class Counters:
     unregistered: int = 0  #: workers that could not write or read the rows of workers; if one is killed, its jobs are not rescued
     condition_errors: int = 0  #: times that a route did not act since its condition could not be evaluated
     loops: int = 0  #: routes that were cut: they lead back to where the message has been, or exceed the limit of forwards
+    nodes_cancelled: int = 0  #: nodes of graphs that were cancelled since a parent is dead or cancelled
 
     @property
     def candidates(self) -> int:

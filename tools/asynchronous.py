@@ -95,7 +95,7 @@ FILES = {
     "dead.aio": [Twin("DeadJobs", "queue_db.dead.dead_jobs")],
     "schedules.aio": [Twin("Schedules", "queue_db.schedules.registry")],
     "graphs.aio": [
-        Twin("Graphs", "queue_db.graphs.registry"),
+        Twin("Graphs", "queue_db.graphs.registry", attributes=["cancelled"]),
         Twin("JobGraph", "queue_db.graphs.job_graph", attributes=["id"]),
     ],
     "monitoring.aio": [Twin("Actions", "queue_db.monitoring.actions"), Twin("Metrics", "queue_db.monitoring.metrics")],

@@ -21,6 +21,7 @@ def fill(db: QueueDB) -> None:
     _jobs(db)
     _tenants(db)
     _failures(db)
+    _graph(db)
     _workers(db)
     _schedules(db)
     _streams(db)
@@ -68,6 +69,18 @@ def _failures(db: QueueDB) -> None:
         except ConnectionRefusedError as error:
             job.fail(error)
     db.queue("mail").claim(1)[0].fail(TimeoutError("no answer from smtp.example.com"), retry_in=600)
+
+
+def _graph(db: QueueDB) -> None:
+    """A graph with a dead node, which a person can retry, and others that are to be done, which a person can cancel."""
+    with db.graph("album 7") as graph:
+        scans = [graph.add("scans", "scan", {"page": page}, name=f"scan page {page}", max_attempts=1) for page in range(1, 5)]
+        proof = graph.add("scans", "proof", after=scans[:2], name="proof")
+        album = graph.add("albums", "bind", after=[proof, *scans[2:]], name="bind", if_failed="wait")
+        graph.add("mail", "receipt", {"to": "ann@example.com"}, after=album, name="tell ann", if_failed="run")
+    first, second, *_ = db.queue("scans").claim(2)
+    first.complete()
+    second.bury("the page is empty")
 
 
 def _workers(db: QueueDB) -> None:

@@ -40,7 +40,7 @@ def _texts(values: Sequence[Value]) -> Iterable[str]:
             together = "".join(values)  # type: ignore[arg-type]
             if not any(special in together for special in _ESCAPED):
                 return values  # type: ignore[return-value]
-    return map(_text, values)
+    return map(str if set(map(type, values)) == {int} else _text, values)
 
 
 def _text(value: Value) -> str:
@@ -56,6 +56,9 @@ def _text(value: Value) -> str:
 
 #: The columns of a COPY. The first ones usually have the same value in all rows of a chunk, so the value is encoded only once.
 COLUMNS = ("queue", "created_at", "headers", "max_attempts", "priority", "available_at", "kind", "payload")
+
+#: The same of jobs with a callback: a batch or a graph.
+TIED_COLUMNS = ("callback_id", *COLUMNS)
 
 # Characters after which a COPY ends and the next COPY begins. So a limit on the duration of a statement, such as statement_timeout,
 # does not apply to all jobs together.
@@ -73,14 +76,16 @@ class Lines:
 
     ``read(size)`` returns up to ``size`` characters, and an empty text at the end of a COPY.
 
-    :param ids: at least one id for each job, for the column ``id`` after :data:`COLUMNS`. Empty: the file has no column ``id``.
+    :param ids: at least one id for each job, for the column ``id`` after ``columns``. Empty: the file has no column ``id``.
     :param now: the database's time, microseconds.
+    :param columns: :data:`COLUMNS` or :data:`TIED_COLUMNS`.
     """
 
-    def __init__(self, chunks: Iterable[Sequence[NewJob]], ids: Sequence[int], now: int) -> None:
+    def __init__(self, chunks: Iterable[Sequence[NewJob]], ids: Sequence[int], now: int, columns: Sequence[str] = COLUMNS) -> None:
         self._chunks = iter(chunks)
         self._ids = ids
         self._now = now
+        self._names = columns
         #: The number of jobs that have been read.
         self.jobs = 0
         self.ended = False
@@ -116,9 +121,9 @@ class Lines:
         if chunk is None:
             self.ended = True
             return ""
-        varying = _columns(chunk, self._now)
+        varying = _columns(chunk, self._now, self._names)
         same: dict[str, Value] = {}
-        for name in COLUMNS[:-1]:
+        for name in self._names[:-1]:
             values = varying[name]
             if values.count(values[0]) < len(chunk):
                 break
@@ -130,14 +135,14 @@ class Lines:
         return written(varying, same)
 
 
-def _columns(chunk: Sequence[NewJob], now: int) -> dict[str, Sequence[Value]]:
+def _columns(chunk: Sequence[NewJob], now: int, names: Sequence[str]) -> dict[str, Sequence[Value]]:
     fields = dict(zip(NewJob._fields, zip(*chunk, strict=True), strict=False))
     after, not_before = fields["after"], fields["not_before"]
     fields["created_at"] = dues = (now,) * len(chunk)
     if any(after) or any(not_before):
         dues = tuple([max(now + wait, moment) for wait, moment in zip(after, not_before, strict=True)])
     fields["available_at"] = dues
-    return {name: fields[name] for name in COLUMNS}
+    return {name: fields[name] for name in names}
 
 
 def copy_in(connection: Connection, table: Table, columns: Iterable[str], file: Any) -> int:

@@ -80,9 +80,9 @@ class Inserts:
         return list(tx.connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
 
     def load_new(
-        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool, tied: bool = False
     ) -> tuple[int, Sequence[int]] | None:
-        """Insert many new jobs without keys, groups and callbacks in a transaction that has begun.
+        """Insert many new jobs without keys and groups in a transaction that has begun.
 
         Return None, without reading ``chunks``, if the database has no way that is faster than ``insert_new``. This is the default.
 
@@ -90,6 +90,7 @@ class Inserts:
         :param number: the most jobs that ``chunks`` may have.
         :param now: microseconds; None: the database's clock.
         :param ids: whether to return the ids.
+        :param tied: whether jobs have a callback.
         :return: the number of jobs, and their ids in the order of the jobs.
         :raises Exception: the exception that reading ``chunks`` has raised.
         """

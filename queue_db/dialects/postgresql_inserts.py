@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
+from io import StringIO
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Integer, Select, Table, Text, bindparam, case, cast, func, literal_column, select
@@ -14,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from queue_db.dialects import postgresql_sql as shapes
 from queue_db.dialects import raw_cursor, statements
 from queue_db.dialects.clock import now_us
-from queue_db.dialects.copy_stream import COLUMNS, Lines, check_loaded, copy_in
+from queue_db.dialects.copy_stream import COLUMNS, TIED_COLUMNS, Lines, check_loaded, copy_in, written
 from queue_db.dialects.inserts import Inserts, Rows
 from queue_db.dialects.statements import ONE_NEW, copied
 from queue_db.dialects.transactions import Sender
@@ -53,26 +54,55 @@ class PostgreSQLInserts(Inserts):
         return [next(keyless) if row.unique_key is None else by_key.get((row.queue, row.unique_key)) for row in rows]
 
     def load_new(
-        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool, tied: bool = False
     ) -> tuple[int, Sequence[int]] | None:
-        # Listeners of the engine cannot see a COPY, so with listeners INSERT is used. COPY returns no ids, so the ids are taken
-        # from the sequence first.
-        if tx.connection.dialect.driver != "psycopg2" or raw_cursor.observed(tx.connection.engine):
+        if not _copies(tx):
             return None
-        name = tx.connection.dialect.identifier_preparer.format_table(jobs)
-        values = {"name": name, "rows": number if ids else 0}
+        # COPY returns no ids, so the ids are taken from the sequence first.
+        values = {"name": _name(tx, jobs), "rows": number if ids else 0}
         ((first, last, scattered, clock, secured),) = tx.fetch(_ids_and_clock(jobs), values)
         if secured or (ids and first is None):
             return None  # the table has row-level security, with which COPY fails, or no sequence of its own
         reserved = () if not ids else range(first, last + 1) if scattered is None else sorted(scattered)
-        lines = Lines(chunks, reserved, clock if now is None else now)
-        columns = (*COLUMNS, "id") if ids else COLUMNS
+        columns = TIED_COLUMNS if tied else COLUMNS
+        lines = Lines(chunks, reserved, clock if now is None else now, columns)
+        columns = (*columns, "id") if ids else columns
         with closing(lines):
             while not lines.ended:
                 before = lines.jobs
                 loaded = _copy_lines(tx.connection, jobs, columns, lines)
                 check_loaded(loaded, lines.jobs - before, jobs)
         return lines.jobs, reserved[: lines.jobs]
+
+
+def copy_rows(tx: Sender, table: Table, columns: Mapping[str, Sequence[Any]]) -> bool:
+    """Load rows with these values by column into a table beside that of the jobs.
+
+    :return: False: COPY cannot do it, so nothing was loaded.
+    """
+    if not _copies(tx) or tx.fetch(_secured(), {"name": _name(tx, table)})[0][0]:
+        return False
+    number, at_once = len(next(iter(columns.values()))), PostgreSQLInserts.loaded_at_once
+    for start in range(0, number, at_once):
+        part = {name: values[start : start + at_once] for name, values in columns.items()}
+        loaded = copy_in(tx.connection, table, columns, StringIO(written(part, {})))
+        check_loaded(loaded, min(at_once, number - start), table)
+    return True
+
+
+def _copies(tx: Sender) -> bool:
+    """Whether the driver can COPY. Listeners of the engine cannot see a COPY, so with listeners INSERT is used."""
+    return tx.connection.dialect.driver == "psycopg2" and not raw_cursor.observed(tx.connection.engine)
+
+
+def _name(tx: Sender, table: Table) -> str:
+    return str(tx.connection.dialect.identifier_preparer.format_table(table))
+
+
+@lru_cache(maxsize=1)
+def _secured() -> Select[Any]:
+    """Whether a table has row-level security, with which COPY fails."""
+    return select(func.row_security_active(bindparam("name", type_=Text())).label("secured"))
 
 
 def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lines: Lines) -> int:

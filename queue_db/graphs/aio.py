@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
 from queue_db.graphs.building import NewGraph, NodeOptions, Parents
+from queue_db.graphs.cancellations import Cancellations
 from queue_db.graphs.job_graph import JobGraph
 from queue_db.graphs.model import Graph, IfFailed, Node, NodeState
 from queue_db.graphs.registry import GraphList, Graphs, NodeList
@@ -15,6 +16,11 @@ from queue_db.graphs.registry import GraphList, Graphs, NodeList
 
 class AsyncGraphs(Twin[Graphs]):
     """The graphs of one database: jobs that start when their parents have left. ``db.graph()`` enqueues one."""
+
+    @property
+    def cancelled(self) -> Cancellations:
+        """Reports the nodes that are cancelled in this process since a parent failed to listeners: ``cancelled.add(listener)``."""
+        return self._sync.cancelled
 
     async def get(self, graph: int) -> Graph:
         """The graph with this id, with the numbers of its nodes by state and layer. Reads all its nodes.

@@ -67,7 +67,7 @@ class NewNode:
     if_failed: IfFailed
     after: dict[NewNode, None] = field(default_factory=dict)
     #: Names of parents that are in the graph already.
-    others: list[str] = field(default_factory=list)
+    others: Sequence[str] = ()
     #: The id of its job; None: the block has not ended yet.
     id: int | None = None
 
@@ -77,6 +77,8 @@ class NewNode:
 
 Parents: TypeAlias = NewNode | str | Iterable[NewNode | str]
 """One node or several, each by its handle or its name."""
+
+_ONE = (NewNode, str)
 
 Send = Callable[[Sequence[Planned], Sequence[Sequence[str]]], tuple[int, Sequence[int]]]
 """Inserts the nodes, and returns the id of the graph and the ids of the nodes."""
@@ -96,6 +98,8 @@ class NewGraph:
         self._nodes: dict[str, NewNode] = {}
         self._builders: dict[str, JobBuilder] = {}
         self._open = True
+        #: Whether all parents were added before their children.
+        self._sorted = True
         #: The id of the graph, for ``db.graphs``; None: the block has not ended yet.
         self.id: int | None = None
 
@@ -158,8 +162,9 @@ class NewGraph:
             given = self._with_headers(given)
         node = NewNode(name, self._builder(queue).job(kind, payload, **given), if_failed)
         self._nodes[name] = node
-        if after:
-            self._wait(node, after)
+        # Most graphs are described from the top to the bottom, and need no sorting.
+        if after and not self._wait(node, after):
+            self._sorted = False
         return node
 
     def after(self, node: NewNode | str, parents: Parents) -> None:
@@ -169,16 +174,21 @@ class NewGraph:
         if not isinstance(child, NewNode):
             raise ArgumentError(f"the block has no node {child!r} that could wait")
         self._wait(child, parents)
+        self._sorted = False
 
-    def _wait(self, child: NewNode, parents: Parents) -> None:
-        nodes = self._nodes
-        for parent in (parents,) if isinstance(parents, NewNode | str) else parents:
+    def _wait(self, child: NewNode, parents: Parents) -> bool:
+        """Let ``child`` wait for ``parents``; return whether all of them were added to the block before."""
+        nodes, before = self._nodes, True
+        for parent in (parents,) if isinstance(parents, _ONE) else parents:
             # Nearly always a node of this block: the fastest test comes first.
             found = parent if type(parent) is NewNode and nodes.get(parent.name) is parent else self._named(parent)
             if isinstance(found, str):
-                child.others.append(found)  # it may be added later: see _planned
+                child.others = [*child.others, found]  # it may be added later: see _planned
+                before = False
             else:
                 child.after[found] = None
+                before = before and found is not child
+        return before
 
     def _named(self, node: NewNode | str) -> NewNode | str:
         if isinstance(node, str):
@@ -199,20 +209,26 @@ class NewGraph:
         provided = self._core.headers()
         return {**options, "headers": {**provided, **(options.get("headers") or {})}} if provided else options
 
-    def _planned(self) -> tuple[list[NewNode], list[Planned], list[list[str]]]:
+    def _planned(self) -> tuple[list[NewNode], list[Planned], list[Sequence[str]]]:
         """The nodes in an order in which parents come first, what to insert, and the names of parents outside of the block."""
-        for node in self._nodes.values():
+        every = self._nodes.values()
+        for node in every:
             if node.others:
                 node.after |= {self._nodes[name]: None for name in node.others if name in self._nodes}
                 node.others = [name for name in dict.fromkeys(node.others) if name not in self._nodes]
-            if node.others and not self._joins:
-                raise ArgumentError(f"after={node.others[0]!r}: the graph has no node with this name")
+                if node.others and not self._joins:
+                    raise ArgumentError(f"after={node.others[0]!r}: the graph has no node with this name")
             if node.job.group_key is not None and (node.after or node.others):
                 raise ArgumentError(
                     f"node {node.name!r}: a node with parents has no group, since it does not wait for a group's jobs"
                 )
+        layers: dict[NewNode, int] = {}
         try:
-            layers = order.layered(self._nodes.values(), {node: node.after for node in self._nodes.values()})
+            if self._sorted:
+                for node in every:
+                    layers[node] = 1 + max([layers[parent] for parent in node.after]) if node.after else 0
+            else:
+                layers = order.layered(every, {node: node.after for node in every})
         except order.CycleError as error:
             raise order.refused(error, [node.name for node in error.nodes if isinstance(node, NewNode)]) from None
         places = {node: place for place, node in enumerate(layers)}

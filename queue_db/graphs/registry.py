@@ -9,6 +9,7 @@ from typing import Any
 from queue_db import arguments
 from queue_db.core import Core, observe
 from queue_db.errors import ArgumentError, GraphNotFoundError
+from queue_db.graphs.cancellations import Cancellations
 from queue_db.graphs.model import Graph, GraphState, Layer, Node, NodeState, state_of
 from queue_db.graphs.store import changing, reading
 from queue_db.graphs.tables import NAME_LENGTH
@@ -27,6 +28,8 @@ class Graphs:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        #: Reports the nodes that are cancelled in this process since a parent failed to listeners: ``cancelled.add(listener)``.
+        self.cancelled: Cancellations = core.store.beside.setdefault("graphs", Cancellations(core.database))
 
     def get(self, graph: int) -> Graph:
         """The graph with this id, with the numbers of its nodes by state and layer. Reads all its nodes.

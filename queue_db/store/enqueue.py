@@ -125,6 +125,7 @@ def load_jobs(
     *,
     ids: bool = True,
     more: bool = False,
+    tied: bool = False,
 ) -> Added:
     """Insert chunks of jobs as :func:`insert_jobs` does. Many jobs without keys are inserted by the database's bulk load.
 
@@ -132,12 +133,13 @@ def load_jobs(
     :param number: how many jobs are in ``chunks``.
     :param ids: whether the caller needs the ids of the jobs.
     :param more: there are several chunks, or the transaction inserts more jobs after them.
+    :param tied: whether jobs have a callback.
     """
     parts: list[Added] = []
     for plain, alike in groupby(chunks, _plain):
         with after(sum(part.number for part in parts)):
             if plain:
-                parts.append(_load_plain(tx, alike, None if parts else number, on_duplicate, ids=ids, more=more))
+                parts.append(_load_plain(tx, alike, None if parts else number, on_duplicate, ids=ids, more=more, tied=tied))
             else:
                 parts.append(insert_chunks(tx, alike, on_duplicate, ids=ids, more=more))
     return Added(sum(part.number for part in parts), [job_id for part in parts for job_id in part.ids])
@@ -155,6 +157,7 @@ def _load_plain(
     *,
     ids: bool,
     more: bool,
+    tied: bool,
 ) -> Added:
     """Insert jobs without keys by the bulk load, or by INSERT if they are few.
 
@@ -165,7 +168,7 @@ def _load_plain(
         most = sum(map(len, chunks))
     if most < _LOADED:
         return insert_chunks(tx, chunks, on_duplicate, ids=ids, more=more)
-    loaded = tx.dialect.inserts.load_new(tx, tx.tables.jobs, chunks, most, tx.time().get("now"), ids=ids)
+    loaded = tx.dialect.inserts.load_new(tx, tx.tables.jobs, chunks, most, tx.time().get("now"), ids=ids, tied=tied)
     return insert_chunks(tx, chunks, on_duplicate, ids=ids, more=more) if loaded is None else Added(*loaded)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from queue_db import LeasedJob, NewGraph, Queue, QueueDB, Verdict
+from queue_db import LeasedJob, NewGraph, Queue, QueueDB, TransientStorageError, Verdict
 from queue_db.graphs.dialects import GraphDialect, WaitingNode
 from queue_db.graphs.store import changing, enqueue, rows
 from queue_db.graphs.store.enqueue import Joining, Planned
@@ -151,6 +151,74 @@ def test_a_node_is_seen_as_the_winner_left_it(
     kind: str, race: Callable[[str, Queue, Queue], None], ours: Queue, theirs: Queue
 ) -> None:
     race(kind, ours, theirs)
+
+
+def completed_in_a_snapshot(queue: Queue, job: LeasedJob, change: Callable[[], object] = lambda: None) -> Verdict:
+    """Complete a job in a caller's transaction at REPEATABLE READ that has read before ``change``.
+
+    Some servers refuse to lock rows that have changed since. Then the caller runs its transaction again, as the error says.
+    """
+    engine = queue.db.database.engine.execution_options(isolation_level="REPEATABLE READ")
+    nodes = graph_tables(queue.db.store.tables).nodes
+    try:
+        with engine.begin() as connection:
+            assert connection.execute(select(func.count()).select_from(nodes)).scalar_one()
+            change()
+            return job.complete(using=connection)
+    except TransientStorageError:
+        with engine.begin() as connection:
+            return job.complete(using=connection)
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_callers_old_snapshot_does_not_hide_that_another_parent_has_left(kind: str, ours: Queue, theirs: Queue) -> None:
+    graph_of(ours, "ab")
+    (first,), (second,) = theirs.claim(), ours.claim()
+    assert completed_in_a_snapshot(theirs, first, second.complete) is Verdict.APPLIED
+    assert list(claimed(ours)) == ["child"]
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_callers_old_snapshot_does_not_hide_a_node_that_waits_for_it(kind: str, ours: Queue, theirs: Queue) -> None:
+    a_snapshot_loses_to_a_new_node(ours, theirs)
+
+
+def a_snapshot_loses_to_a_new_node(ours: Queue, theirs: Queue) -> None:
+    graph_of(ours, "ab")
+    (first,), (second,) = theirs.claim(), ours.claim()
+
+    def wait() -> None:
+        with open_transaction(ours.db) as connection:
+            joined(ours, connection, second, [first.payload])
+            connection.commit()
+        assert second.complete()
+
+    assert completed_in_a_snapshot(theirs, first, wait) is Verdict.APPLIED
+    assert list(claimed(ours)) == ["new"]
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_callers_transaction_with_a_snapshot_loses_to_another_parent(kind: str, ours: Queue, theirs: Queue) -> None:
+    """It waits for the child, which the other parent has locked, and then counts from what that one has left."""
+    graph_of(ours, "ab")
+    (first,), (second,) = ours.claim(), theirs.claim()
+    with open_transaction(ours.db) as connection:
+        assert first.complete(using=connection) is Verdict.APPLIED
+        late = Loser(kind, theirs.db, lambda: completed_in_a_snapshot(theirs, second))
+        late.until_it_waits()
+        connection.commit()
+        assert late.result() is Verdict.APPLIED
+    assert list(claimed(ours)) == ["child"]
+
+
+@pytest.mark.parametrize("kind", ["mysql"])
+def test_with_edges_of_the_snapshot_a_new_node_waits_forever(
+    kind: str, ours: Queue, theirs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "_locks", lambda tx: False)
+    monkeypatch.setattr(type(rows.on(ours.db.store.dialect)), "waiting_for", lambda self, tx, parent: None)
+    with pytest.raises(AssertionError):
+        a_snapshot_loses_to_a_new_node(ours, theirs)
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"])

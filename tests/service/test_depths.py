@@ -60,6 +60,24 @@ def redrive(by: str) -> Send:
     return send
 
 
+def failed_graph(db: QueueDB, queue: str) -> int:
+    """A graph with a dead node and two that were cancelled with it."""
+    with db.graph() as graph:
+        parent = graph.add(queue, queue, name="parent")
+        graph.add(queue, queue, after=graph.add(queue, queue, after=parent))
+    db.queue(queue).claim()[0].bury("broken")
+    db.metrics.take()
+    assert graph.id is not None
+    return graph.id
+
+
+def retry_graph(by: str) -> Send:
+    def send(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
+        return client.post(f"/api/v1/graphs/{failed_graph(db, queue)}/retry{by}")
+
+    return send
+
+
 #: Requests that put three jobs into a queue, by operation.
 ENQUEUING: dict[str, list[Send]] = {
     "enqueue_job": [
@@ -71,6 +89,7 @@ ENQUEUING: dict[str, list[Send]] = {
     ],
     "publish_to_topic": [publish],
     "run_schedule": [run_schedule],
+    "retry_graph": [retry_graph(""), retry_graph("?node=parent")],
     "redrive_dead_jobs": [redrive("queue"), redrive("ids"), redrive("kind")],
 }
 
@@ -90,8 +109,16 @@ OTHERS = {
         "pause_queue",
         "resume_queue",
     ),
-    *("cancel_graph", "retry_graph"),  # a retry brings back jobs that were enqueued once; the limit is not asked for them
-    *("purge_queue", "purge_dead_jobs", "prune_database", "repair_groups", "rescue_worker", "complete_stream", "release_stream"),
+    *(
+        "cancel_graph",
+        "purge_queue",
+        "purge_dead_jobs",
+        "prune_database",
+        "repair_groups",
+        "rescue_worker",
+        "complete_stream",
+        "release_stream",
+    ),
     *("set_schedule", "remove_schedule", "pause_schedule", "resume_schedule"),
     *("set_feed", "change_feed", "delete_feed", "purge_feed", "publish_messages", "delete_messages", "delete_message"),
     *("claim_messages", "extend_message_claim", "release_message_claim"),
@@ -132,7 +159,8 @@ def test_it_is_refused_where_a_queue_would_be_too_full(
             assert stats.available <= most
             if not allowed:
                 assert (answer.status_code, answer.json()["type"]) == (429, "urn:queue-db:problem:queue-full")
-                assert db.dead.purge(queue) == (3 if operation == "redrive_dead_jobs" else 0)
+                assert db.dead.purge(queue) == {"redrive_dead_jobs": 3, "retry_graph": 1}.get(operation, 0)
+                assert stats.blocked == 0
 
 
 def run_on_page(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
@@ -150,8 +178,13 @@ def redrive_each_on_page(client: httpx2.Client, db: QueueDB, queue: str) -> http
     return [submitted(client, page, f"{page}/redrive", version=version) for page, version in pages][-1]
 
 
+def retry_on_page(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
+    page = f"/graphs/{failed_graph(db, queue)}"
+    return submitted(client, page, f"{page}/retry")
+
+
 @here
-@pytest.mark.parametrize("send", [run_on_page, redrive_on_page, redrive_each_on_page])
+@pytest.mark.parametrize("send", [run_on_page, redrive_on_page, redrive_each_on_page, retry_on_page])
 def test_a_page_is_refused_as_a_program_is(db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client], send: Send) -> None:
     for most, allowed in ((2, False), (3, True)):
         queue = f"{name}-{most}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,17 +11,21 @@ from sqlalchemy import ColumnElement, Table, bindparam, case, literal_column, se
 from queue_db.dialects.base import Companion
 from queue_db.dialects.clock import moment
 from queue_db.dialects.inserts import load
-from queue_db.dialects.statements import Columns
 from queue_db.graphs.model import IfFailed, NodeState
 from queue_db.graphs.tables import GraphTables, graph_tables
 from queue_db.groups.dialects import GroupDialect
 from queue_db.store.base import Transaction, next_version
+from queue_db.store.portions import portions
 from queue_db.store.schema import BLOCKED
 
 #: The states as constants of the SQL, so that a statement is prepared once.
 WAITING: ColumnElement[Any] = literal_column(f"'{NodeState.WAITING.value}'")
 QUEUED: ColumnElement[Any] = literal_column(f"'{NodeState.QUEUED.value}'")
 COMPLETED: ColumnElement[Any] = literal_column(f"'{NodeState.COMPLETED.value}'")
+
+
+#: The most rows in one INSERT.
+ROWS = 1000
 
 
 class WaitingNode(NamedTuple):
@@ -52,9 +56,11 @@ class GraphDialect(Companion):
         """The companion that has ``one_of``, the condition for a list parameter."""
         return GroupDialect.of(self.dialect)
 
-    def insert_all(self, tx: Transaction, table: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert rows of these columns, none of which is NULL."""
-        load(tx, table, columns, rows)
+    def insert_all(self, tx: Transaction, table: Table, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Insert any number of rows with these values by column, none of which is NULL."""
+        names, rows = tuple(columns), list(zip(*columns.values(), strict=True))
+        for some in portions(rows, ROWS):
+            load(tx, table, names, some)
 
     def complete(self, tx: Transaction, ids: Sequence[int]) -> list[Started] | None:
         """Set the state of completed nodes, count down those that wait for them, and admit the jobs of those that start.

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from sqlalchemy import ARRAY, Table, bindparam, column, func, insert, literal_column, select
+from sqlalchemy import ARRAY, BigInteger, Table, bindparam, column, func, insert, literal_column, select, update
 
+from queue_db.dialects.postgresql_inserts import copy_rows
 from queue_db.dialects.statements import Columns
 from queue_db.graphs.dialects import base
-from queue_db.graphs.dialects.base import WAITING, GraphDialect, Started, counted_down
+from queue_db.graphs.dialects.base import ROWS, WAITING, GraphDialect, Started, admission, counted_down, is_blocked
 from queue_db.graphs.tables import GraphTables, graph_tables
 from queue_db.store.base import Transaction
+
+#: The fewest rows that are worth a COPY, which takes one more round trip.
+_LOADED = 100
 
 
 class PostgreSQLForGraphs(GraphDialect):
@@ -20,15 +24,17 @@ class PostgreSQLForGraphs(GraphDialect):
 
     names: ClassVar[tuple[str, ...]] = ("postgresql",)
 
-    def insert_all(self, tx: Transaction, table: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> None:
-        values = {f"all_{name}": list(given) for name, given in zip(columns, zip(*rows, strict=True), strict=True)}
-        tx.execute(_insertion(table, columns), values)
+    def insert_all(self, tx: Transaction, table: Table, columns: Mapping[str, Sequence[Any]]) -> None:
+        number = len(next(iter(columns.values())))
+        if tx.own and number >= _LOADED and copy_rows(tx, table, columns):
+            return
+        for start in range(0, number, ROWS):
+            values = {f"all_{name}": list(given[start : start + ROWS]) for name, given in columns.items()}
+            tx.execute(_insertion(table, tuple(columns)), values)
 
     def complete(self, tx: Transaction, ids: Sequence[int]) -> list[Started] | None:
-        # Another statement admits the jobs: the planner does not know how many nodes come out of this one, and would compare each
-        # of them with each job.
-        statement = _completion(self, graph_tables(tx.tables), settable=tx.store.clock is not None)
-        return self.admitted(tx, tx.fetch(statement, {"ids": list(ids), **tx.time()}))
+        statement = _completion(self, graph_tables(tx.tables), tx.tables.jobs, settable=tx.store.clock is not None)
+        return [Started(*row) for row in tx.fetch(statement, {"ids": list(ids), **tx.time()})]
 
 
 @lru_cache(maxsize=64)
@@ -40,8 +46,8 @@ def _insertion(table: Table, columns: Columns) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _completion(of: GraphDialect, tables: GraphTables, *, settable: bool) -> Any:
-    """Complete the nodes in the array ``ids``, count down those that wait for them, and return the ones that start."""
+def _completion(of: GraphDialect, tables: GraphTables, jobs: Table, *, settable: bool) -> Any:
+    """Complete the nodes in the array ``ids``, count down those that wait for them, and admit and return those that start."""
     nodes, edges = tables.nodes, tables.edges
     over = base.completed(of, nodes, settable=settable).cte("over")
     hit = (
@@ -66,4 +72,15 @@ def _completion(of: GraphDialect, tables: GraphTables, *, settable: bool) -> Any
         .returning(nodes.c.id, nodes.c.graph_id, nodes.c.queue, nodes.c.pending)
         .cte("counted")
     )
-    return select(*counted.c).where(counted.c.pending <= literal_column("0")).add_cte(over)
+    ready = counted.c.pending <= literal_column("0")
+    # The planner does not know how many nodes start. With joins it would compare each of them with each job, and with each result.
+    starting = func.array(select(counted.c.id).where(ready).scalar_subquery(), type_=ARRAY(BigInteger))
+    admitted = (
+        update(jobs)
+        .values(**admission(jobs, settable=settable))
+        .where(jobs.c.id == func.any(starting), is_blocked(jobs))
+        .returning(jobs.c.id)
+        .cte("admitted")
+    )
+    there = counted.c.id.in_(select(admitted.c.id)).label("admitted")
+    return select(counted.c.id, counted.c.graph_id, counted.c.queue, there).where(ready).add_cte(over)

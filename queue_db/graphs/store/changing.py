@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, delete, exists, func, insert, select, update
+from sqlalchemy import Row, Select, delete, exists, func, insert, select, update
 
 from queue_db.dead import store as dead_jobs
 from queue_db.dialects.inserts import live_keys
@@ -28,10 +29,20 @@ _OPEN = [state.value for state in NodeState if state.open]
 
 def lock_nodes(tx: Transaction, graph: int) -> dict[int, Row[Any]]:
     """Lock the nodes of a graph, in the order of their ids, and return their rows by id."""
+    query = tx.dialect.lock_rows(_nodes(tx, graph), skip=False)
+    found: dict[int, Row[Any]] = {}
+    # A node that runs may add others while this transaction waits for a row, so look again.
+    while new := {row.id: row for row in tx.connection.execute(query)}:
+        if new.keys() == found.keys():
+            break
+        found = new
+    return found
+
+
+def _nodes(tx: Transaction, graph: int) -> Select[Any]:
     nodes = graph_tables(tx.tables).nodes
     columns = (nodes.c.id, nodes.c.name, nodes.c.state, nodes.c.if_failed, nodes.c.pending, nodes.c.stored, nodes.c.queue)
-    query = select(*columns).where(nodes.c.graph_id == graph).order_by(nodes.c.id)
-    return {row.id: row for row in tx.connection.execute(tx.dialect.lock_rows(query, skip=False))}
+    return select(*columns).where(nodes.c.graph_id == graph).order_by(nodes.c.id)
 
 
 # --- cancel -------------------------------------------------------------------------------------------------------------
@@ -102,17 +113,45 @@ class Retried(NamedTuple):
 def retry(tx: Transaction, graph: int, node: int | None) -> Retried:
     """Redrive the dead nodes of a graph, and bring back its cancelled ones; with ``node`` this one and those below it."""
     found = lock_nodes(tx, graph)
-    children: dict[int, list[int]] = {}
-    parents: dict[int, list[int]] = {}
-    for parent, child in reading.edges_within(tx, list(found)):
-        children.setdefault(parent, []).append(child)
-        parents.setdefault(child, []).append(parent)
-    chosen = set(found) if node is None else _below(node, children)
+    chosen, parents = _chosen(tx, found, node)
     dead = sorted(job_id for job_id in chosen if found[job_id].state == NodeState.DEAD)
     redriven: list[int] = []
     for some in portions(dead):
         back, _ = dead_jobs.redrive(tx, like=dead_jobs.Like(), ids=some, above=-1, limit=len(some))
         redriven += back
+    pending = _revivable(found, chosen, parents, redriven)
+    _revive(tx, graph, {job_id: found[job_id] for job_id in pending}, pending)
+    queues = {found[job_id].queue for job_id in redriven} | {found[job_id].queue for job_id, waits in pending.items() if not waits}
+    tx.wake(*queues)
+    return Retried(redriven, sorted(pending))
+
+
+def returning(tx: Transaction, graph: int, node: str | int | None) -> Counter[str]:
+    """How many jobs :func:`retry` would put into each queue."""
+    start = None if node is None else reading.node_in(tx, graph, node)
+    if node is not None and start is None:
+        return Counter()
+    found = {row.id: row for row in tx.connection.execute(_nodes(tx, graph))}
+    chosen, parents = _chosen(tx, found, start)
+    dead = [job_id for job_id in chosen if found[job_id].state == NodeState.DEAD]
+    return Counter(found[job_id].queue for job_id in (*dead, *_revivable(found, chosen, parents, dead)))
+
+
+def _chosen(tx: Transaction, found: Mapping[int, Row[Any]], node: int | None) -> tuple[set[int], dict[int, list[int]]]:
+    """The nodes that a retry is about, and the parents of each node."""
+    children: dict[int, list[int]] = {}
+    parents: dict[int, list[int]] = {}
+    for parent, child in reading.edges_within(tx, list(found)):
+        if child in found:
+            children.setdefault(parent, []).append(child)
+            parents.setdefault(child, []).append(parent)
+    return set(found) if node is None else _below(node, children), parents
+
+
+def _revivable(
+    found: Mapping[int, Row[Any]], chosen: Collection[int], parents: Mapping[int, Sequence[int]], redriven: Sequence[int]
+) -> dict[int, int]:
+    """The cancelled nodes that come back when these dead ones are redriven: for how many parents each of them waits."""
     states = {job_id: NodeState(row.state) for job_id, row in found.items()} | dict.fromkeys(redriven, NodeState.QUEUED)
     pending: dict[int, int] = {}
     try:
@@ -126,10 +165,7 @@ def retry(tx: Transaction, graph: int, node: int | None) -> Retried:
             if waits is not None:
                 pending[job_id] = waits
                 states[job_id] = NodeState.WAITING if waits else NodeState.QUEUED
-    _revive(tx, graph, {job_id: found[job_id] for job_id in pending}, pending)
-    queues = {found[job_id].queue for job_id in redriven} | {found[job_id].queue for job_id, waits in pending.items() if not waits}
-    tx.wake(*queues)
-    return Retried(redriven, sorted(pending))
+    return pending
 
 
 def _below(node: int, children: Mapping[int, Sequence[int]]) -> set[int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, insert, select, update
+from sqlalchemy import BigInteger, Row, insert, select, update
 
 from queue_db.dialects.clock import due_time
 from queue_db.errors import ArgumentError, LeaseLostError
@@ -19,11 +19,13 @@ from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.portions import portions
 from queue_db.store.schema import BLOCKED
 
-#: The most jobs, rows and edges in one INSERT.
+#: The most jobs in one INSERT.
 _CHUNK = 1000
 
-_NODE = ("id", "graph_id", "name", "queue", "kind", "layer", "if_failed", "state", "pending")
-_EDGE = ("parent", "child")
+#: The place of the graph among the fields of a new job.
+_LINK = NewJob._fields.index("callback_id")
+
+_WAITING, _QUEUED = NodeState.WAITING.value, NodeState.QUEUED.value
 
 
 class Planned(NamedTuple):
@@ -58,25 +60,30 @@ def add(
     here = set(present)
     pending = [len(node.parents) + len(here.intersection(node.joined)) for node in planned]
     ids = _insert_jobs(tx, graph, planned, pending)
-    tables, on = graph_tables(tx.tables), rows.on(tx.dialect)
-    made = [
-        (
-            *(job_id, graph, node.name, node.job.queue, node.job.kind, node.layer, node.if_failed),
-            NodeState.WAITING.value if waits else NodeState.QUEUED.value,
-            waits,
-        )
-        for job_id, node, waits in zip(ids, planned, pending, strict=True)
-    ]
-    edges = [
-        (parent, job_id)
-        for job_id, node in zip(ids, planned, strict=True)
-        for parent in (*(ids[position] for position in node.parents), *node.joined)
-    ]
-    edges += [(job_id, child) for job_id in ids for child in before]
-    for some in portions(made, _CHUNK):
-        on.insert_all(tx, tables.nodes, _NODE, some)
-    for several in portions(edges, _CHUNK):
-        on.insert_all(tx, tables.edges, _EDGE, several)
+    tables, on, number = graph_tables(tx.tables), rows.on(tx.dialect), len(planned)
+    columns: dict[str, Sequence[Any]] = {
+        "id": ids,
+        "graph_id": [graph] * number,
+        "name": [node.name for node in planned],
+        "queue": [node.job.queue for node in planned],
+        "kind": [node.job.kind for node in planned],
+        "layer": [node.layer for node in planned],
+        "if_failed": [node.if_failed for node in planned],
+        "state": [_WAITING if waits else _QUEUED for waits in pending],
+        "pending": pending,
+    }
+    on.insert_all(tx, tables.nodes, columns)
+    parents: list[int] = []
+    children: list[int] = []
+    for job_id, node in zip(ids, planned, strict=True):
+        of_node = [*[ids[position] for position in node.parents], *node.joined]
+        parents += of_node
+        children += [job_id] * len(of_node)
+    for child in before:
+        parents += ids
+        children += [child] * number
+    if parents:
+        on.insert_all(tx, tables.edges, {"parent": parents, "child": children})
     tx.wake(*{node.job.queue for node, waits in zip(planned, pending, strict=True) if not waits})
     return ids
 
@@ -84,14 +91,15 @@ def add(
 def _insert_jobs(tx: Transaction, graph: int, planned: Sequence[Planned], pending: Sequence[int]) -> list[int]:
     """Insert the jobs, those of nodes with parents blocked; return their ids."""
     of_nodes = [
-        node.job._replace(callback_id=-graph, after=0, not_before=BLOCKED) if waits else node.job._replace(callback_id=-graph)
+        NewJob._make((*node.job[:_LINK], -graph, node.job.unique_for, *((0, BLOCKED) if waits else node.job[-2:])))
         for node, waits in zip(planned, pending, strict=True)
     ]
-    ids: list[int] = []
-    for some in portions(of_nodes, _CHUNK):
-        with enqueue.after(len(ids)):
-            added = enqueue.insert_jobs(tx, some, OnDuplicate.RAISE, more=len(of_nodes) > _CHUNK)
-        ids += [job_id for job_id in added if job_id is not None]  # none is skipped
+    chunks, more = portions(of_nodes, _CHUNK), len(of_nodes) > _CHUNK
+    if tx.own:  # as plain jobs: a caller's connection may be observed
+        added = enqueue.load_jobs(tx, chunks, len(of_nodes), OnDuplicate.RAISE, more=more, tied=True)
+    else:
+        added = enqueue.insert_chunks(tx, chunks, OnDuplicate.RAISE, ids=True, more=more)
+    ids = [job_id for job_id in added.ids if job_id is not None]  # none is skipped
     later = {
         job_id: node.job
         for job_id, node, waits in zip(ids, planned, pending, strict=True)
@@ -135,22 +143,49 @@ def join(tx: Transaction, at: Joining, planned: Sequence[Planned], others: Seque
             for place in fresh
         }
         locked = _others(tx, at.graph, {name for names in before.values() for name in names})
-        new = [
-            planned[place]._replace(
-                parents=[place_of[parent] for parent in planned[place].parents if parent in place_of],
-                joined=[locked[name][0] for name in dict.fromkeys(before[place])],
-            )
-            for place in fresh
-        ]
+        new: list[Planned] = []
+        for place in fresh:
+            joined = [locked[name] for name in dict.fromkeys(before[place])]
+            parents = [place_of[parent] for parent in planned[place].parents if parent in place_of]
+            layer = 1 + max([*[one.layer for one in joined], *[new[parent].layer for parent in parents]], default=-1)
+            new.append(planned[place]._replace(layer=layer, parents=parents, joined=[one.id for one in joined]))
         children = {child for _, child in rows.edges_from(tx, [at.id])}
-        waiting = rows.waiting(tx, children) if children else []
-        _check_order(tx, {job_id: name for name, (job_id, _) in locked.items()}, children)
-        present = [job_id for job_id, state in locked.values() if NodeState(state).open]
-        ids = add(tx, at.graph, new, before=[node.id for node in waiting], present=present)
-        if waiting:
-            leaving.count(tx, {len(ids): [node.id for node in waiting]})
+        _check_order(tx, {one.id: name for name, one in locked.items()}, children)
+        lower = _lower(tx, children, 1 + max(node.layer for node in new))
+        # A retry brings cancelled ones back, and counts these parents then.
+        held = rows.held(tx, children | lower.keys()) if children else {}
+        present = [one.id for one in locked.values() if NodeState(one.state).open]
+        ids = add(tx, at.graph, new, before=[job_id for job_id in held if job_id in children], present=present)
+        if waiting := [job_id for job_id, state in held.items() if job_id in children and state is NodeState.WAITING]:
+            leaving.count(tx, {len(ids): waiting})
+        _set_layers(tx, lower)
         known |= {node.name: job_id for node, job_id in zip(new, ids, strict=True)}
     return [known[node.name] for node in planned]
+
+
+def _lower(tx: Transaction, children: Collection[int], layer: int) -> dict[int, int]:
+    """The layers of these nodes, at least ``layer``, and of all below them, as far as they have lower ones now."""
+    nodes = graph_tables(tx.tables).nodes
+    lower: dict[int, int] = {}
+    new = dict.fromkeys(children, layer)
+    while new:
+        now: dict[int, int] = {}
+        for some in rows.parts(new):
+            query = select(nodes.c.id, nodes.c.layer).where(nodes.c.id.in_(some))
+            now |= {row.id: row.layer for row in tx.connection.execute(query)}
+        moved = {job_id: at for job_id, at in new.items() if now.get(job_id, at) < at}
+        lower |= moved
+        new = {}
+        for parent, child in rows.edges_from(tx, moved) if moved else ():
+            new[child] = max(new.get(child, 0), moved[parent] + 1)
+    return lower
+
+
+def _set_layers(tx: Transaction, layers: Mapping[int, int]) -> None:
+    nodes = graph_tables(tx.tables).nodes
+    for some in portions(sorted(layers)):
+        moved = each(nodes.c.id, {job_id: layers[job_id] for job_id in some}, nodes.c.layer.type)
+        tx.connection.execute(update(nodes).where(nodes.c.id.in_(some)).values(layer=moved))
 
 
 def _check_order(tx: Transaction, parents: Mapping[int, str], children: Collection[int]) -> None:
@@ -179,8 +214,8 @@ def named(tx: Transaction, graph: int, names: set[str]) -> dict[str, int]:
     return found
 
 
-def _others(tx: Transaction, graph: int, names: set[str]) -> Mapping[str, tuple[int, str]]:
-    """Lock the jobs of the nodes with these names, so that none of them leaves meanwhile: name → id and state of the node.
+def _others(tx: Transaction, graph: int, names: set[str]) -> Mapping[str, Row[Any]]:
+    """Lock the jobs of the nodes with these names, so that none of them leaves meanwhile: name → id, state and layer of the node.
 
     :raises ArgumentError: there is no such node, or it is dead or cancelled.
     """
@@ -188,14 +223,14 @@ def _others(tx: Transaction, graph: int, names: set[str]) -> Mapping[str, tuple[
     if missing := sorted(names - ids.keys()):
         raise ArgumentError(f"after={missing[0]!r}: graph {graph} has no node with this name")
     nodes, jobs = graph_tables(tx.tables).nodes, tx.tables.jobs
-    found: dict[str, tuple[int, str]] = {}
+    found: dict[str, Row[Any]] = {}
     for some in rows.parts(ids.values()):
         # A node leaves by a change of its job, so it waits here until the new edges are committed, and then counts them.
         held = select(jobs.c.id).where(jobs.c.id.in_(some)).order_by(jobs.c.id)
         tx.connection.execute(tx.dialect.lock_rows(tx.dialect.by_id(held, jobs), skip=False)).all()
-        query = select(nodes.c.name, nodes.c.id, nodes.c.state).where(nodes.c.id.in_(some))
-        found |= {row.name: (row.id, row.state) for row in tx.connection.execute(query)}
-    for name, (_, state) in found.items():
-        if state in (NodeState.DEAD, NodeState.CANCELLED):
-            raise ArgumentError(f"after={name!r}: this node is {state}, so nothing can wait for it")
+        query = select(nodes.c.name, nodes.c.id, nodes.c.state, nodes.c.layer).where(nodes.c.id.in_(some))
+        found |= {row.name: row for row in tx.connection.execute(query)}
+    for name, row in found.items():
+        if row.state in (NodeState.DEAD, NodeState.CANCELLED):
+            raise ArgumentError(f"after={name!r}: this node is {row.state}, so nothing can wait for it")
     return found

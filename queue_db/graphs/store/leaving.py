@@ -10,7 +10,6 @@ for the whole graph, so two jobs of a graph that have no child in common never w
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
@@ -20,6 +19,7 @@ from typing import Any
 from sqlalchemy import Integer, Row, Table, bindparam, literal_column, select, update
 
 from queue_db.dialects.clock import moment
+from queue_db.graphs.cancellations import Cancellations, NodesCancelled
 from queue_db.graphs.dialects import GraphDialect, Started, WaitingNode
 from queue_db.graphs.model import IfFailed, NodeState
 from queue_db.graphs.store import rows
@@ -30,8 +30,6 @@ from queue_db.store.base import Transaction
 from queue_db.store.on_leave import Departure
 from queue_db.store.portions import portions
 from queue_db.store.schema import NEVER
-
-log = logging.getLogger("queue_db.graphs")
 
 
 class Event(Enum):
@@ -51,17 +49,21 @@ STORED = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "un
 def left(tx: Transaction, jobs: Mapping[int, Left]) -> None:
     """Start or cancel the nodes that waited for ``jobs`` (id → how it left)."""
     completed: list[int] = []
+    results: dict[int, str] = {}
     events: dict[int, Event] = {}
     for job_id, one in jobs.items():
         if one.departure is Departure.COMPLETED:
             completed.append(job_id)
+            if one.result is not None:
+                results[job_id] = one.result
         else:
             events[job_id] = Event.DEAD if one.departure is Departure.DEAD else Event.CANCELLED
-    _set_state(tx, [job_id for job_id, event in events.items() if event is Event.DEAD], NodeState.DEAD)
-    _set_state(tx, [job_id for job_id, event in events.items() if event is Event.CANCELLED], NodeState.CANCELLED)
-    if results := [(job_id, one.result) for job_id, one in jobs.items() if one.result is not None]:
-        rows.on(tx.dialect).insert_all(tx, graph_tables(tx.tables).results, ("id", "result"), results)
-    cancelled: Counter[int] = Counter()
+    for event, state in ((Event.DEAD, NodeState.DEAD), (Event.CANCELLED, NodeState.CANCELLED)):
+        if of_state := [job_id for job_id, happened in events.items() if happened is event]:
+            _set_state(tx, of_state, state)
+    if results:
+        rows.on(tx.dialect).insert_all(tx, graph_tables(tx.tables).results, {"id": list(results), "result": list(results.values())})
+    cancelled: dict[int, list[int]] = {}
     for some in rows.parts(completed):
         started = rows.on(tx.dialect).complete(tx, some)
         if started is None:
@@ -102,22 +104,26 @@ def purged(tx: Transaction, ids: Sequence[int]) -> None:
         gone += tx.connection.execute(without.where(nodes.c.id.not_in(select(dead.c.id).where(dead.c.id.in_(some))))).scalars()
     if gone:
         _set_state(tx, gone, NodeState.CANCELLED)
-        tell(tx, dict.fromkeys(gone, Event.GIVEN_UP), Counter())
+        tell(tx, dict.fromkeys(gone, Event.GIVEN_UP), {})
 
 
-def tell(tx: Transaction, events: Mapping[int, Event], cancelled: Counter[int]) -> None:
+def tell(tx: Transaction, events: Mapping[int, Event], cancelled: dict[int, list[int]]) -> None:
     """Start or cancel the nodes that waited for these (id → what has happened), and those that waited for the cancelled ones.
 
-    :param cancelled: the numbers of nodes that are cancelled already, by graph.
+    :param cancelled: the nodes that are cancelled already, by graph.
     """
     while events:
         events = _tell_children(tx, events, cancelled)
-    for graph, number in cancelled.items():
-        message = "graph %d: nodes cancelled since a parent is dead or cancelled: %d; db.graphs.retry(%d) brings them back"
-        tx.after_commit(partial(log.warning, message, graph, number, graph))
+    for graph, ids in cancelled.items():
+        reports: Cancellations = tx.store.beside["graphs"]
+        report = partial(reports.record, NodesCancelled(graph, sorted(ids)))
+        if tx.own:
+            tx.after_commit(report)
+        else:
+            report()
 
 
-def _tell_children(tx: Transaction, events: Mapping[int, Event], cancelled: Counter[int]) -> dict[int, Event]:
+def _tell_children(tx: Transaction, events: Mapping[int, Event], cancelled: dict[int, list[int]]) -> dict[int, Event]:
     """Do it for the children; return what has happened to them, for the next call."""
     waiting, happened = _children(tx, events)
     started: list[Started] = []
@@ -127,7 +133,7 @@ def _tell_children(tx: Transaction, events: Mapping[int, Event], cancelled: Coun
         mine = happened[node.id]
         if _must_give_up(node, mine):
             given_up.append(node.id)
-            cancelled[node.graph] += 1
+            cancelled.setdefault(node.graph, []).append(node.id)
             continue
         counts = _COUNTED_BY[node.if_failed]
         down = sum(number for event, number in mine.items() if event in counts)
@@ -150,6 +156,9 @@ def _children(tx: Transaction, events: Mapping[int, Event]) -> tuple[Sequence[Wa
         if waiting is not None:
             return waiting, {node.id: {event: 1} for node in waiting}
     happened: dict[int, dict[Event, int]] = {}
+    if set(events.values()) == {Event.COMPLETED}:
+        happened = {child: {Event.COMPLETED: number} for child, number in rows.children_of(tx, events).items()}
+        return rows.waiting(tx, happened) if happened else (), happened
     for parent, child in rows.edges_from(tx, events):
         mine = happened.setdefault(child, {})
         event = events[parent]
@@ -186,12 +195,13 @@ def _admitted(tx: Transaction, started: Sequence[Started]) -> list[Started]:
     return [node._replace(admitted=False) if node.id in missing else node for node in started]
 
 
-def _started(tx: Transaction, started: Sequence[Started], cancelled: Counter[int]) -> dict[int, Event]:
+def _started(tx: Transaction, started: Sequence[Started], cancelled: dict[int, list[int]]) -> dict[int, Event]:
     """Wake the workers; return what has happened to nodes whose jobs somebody has deleted without this library: cancelled."""
     lost = [node for node in started if not node.admitted]
     if lost:
         _set_state(tx, [node.id for node in lost], NodeState.CANCELLED)
-        cancelled.update(node.graph for node in lost)
+        for node in lost:
+            cancelled.setdefault(node.graph, []).append(node.id)
     if started:
         tx.wake(*{node.queue for node in started if node.admitted})
     return dict.fromkeys([node.id for node in lost], Event.CANCELLED)

@@ -9,7 +9,7 @@ from queue_db.groups.store import batches, groups
 from queue_db.model import Group, JobLinks, NewJob, group_of
 from queue_db.slices import Left, nodes
 from queue_db.store.base import Transaction
-from queue_db.store.on_leave import Leave
+from queue_db.store.on_leave import Departure, Leave
 from queue_db.store.schema import BLOCKED, EVERY_MEMBER
 
 
@@ -66,18 +66,23 @@ def leave(tx: Transaction, links: Mapping[int, JobLinks], remove: Leave, *, ever
     # Every transaction locks the stripes of groups before the rows of jobs.
     waiting = {link.group for link in links.values() if link.group is not None}
     limits = groups.lock(tx, waiting, every=every) if waiting else {}
-    gone = remove()
-    left = [(links[job_id], departure) for job_id, departure in gone.items() if job_id in links]
-    if freed := Counter([link.group for link, _ in left if link.group is not None and not link.blocked]):
-        groups.admit(tx, freed, limits)
-    if counted := [(link.batch, departure) for link, departure in left if link.batch is not None]:
-        due = batches.count_down(tx, counted)
-        if due:
-            tx.dialect.inserts.insert_new(tx, tx.tables.jobs, due, tx.time().get("now"))
-            tx.wake(*(job.queue for job in due))
-    if of_graphs := {
-        job_id: Left(departure, links[job_id].result)
-        for job_id, departure in gone.items()
-        if job_id in links and links[job_id].graph is not None
-    }:
+    freed: list[Group] = []
+    counted: list[tuple[int, Departure]] = []
+    of_graphs: dict[int, Left] = {}
+    for job_id, departure in remove().items():
+        link = links.get(job_id)
+        if link is None:
+            continue
+        if link.group is not None and not link.blocked:
+            freed.append(link.group)
+        if link.batch is not None:
+            counted.append((link.batch, departure))
+        if link.graph is not None:
+            of_graphs[job_id] = Left(departure, link.result)
+    if freed:
+        groups.admit(tx, Counter(freed), limits)
+    if counted and (due := batches.count_down(tx, counted)):
+        tx.dialect.inserts.insert_new(tx, tx.tables.jobs, due, tx.time().get("now"))
+        tx.wake(*(job.queue for job in due))
+    if of_graphs:
         nodes().left(tx, of_graphs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from queue_db.graphs import Graph, GraphState, NodeState
@@ -14,6 +14,7 @@ from queue_db.operations import rights
 from queue_db.service.api.paging import number, opened, sealed
 from queue_db.service.api.shapes import After, Id, JobCount, Limit, PathId, View
 from queue_db.service.http.openapi import problems
+from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Manager, Reader
 from queue_db.service.http.times import Time
 
@@ -114,10 +115,13 @@ def cancel_graph(graph_id: PathId, db: Db, who: Manager, node: NodeName = None) 
     return JobCount(count=operations.cancel(db, who, _id(graph_id), node))
 
 
-@router.post("/graphs/{graph_id}/retry", responses=problems(404, 409))
-def retry_graph(graph_id: PathId, db: Db, who: Manager, node: NodeName = None) -> JobCount:
+@router.post("/graphs/{graph_id}/retry", responses=problems(404, 409, 429))
+def retry_graph(request: Request, graph_id: PathId, db: Db, who: Manager, node: NodeName = None) -> JobCount:
     """Redrive the dead nodes and bring back the cancelled ones; with `node` this one, and those below it."""
-    return JobCount(count=operations.retry(db, who, _id(graph_id), node))
+    graph = rights.graph(db, who, "manage", _id(graph_id)).id
+    with Admission(request) as admission:
+        admission.check(admission.graph(db, graph, node))
+        return JobCount(count=operations.retry(db, who, graph, node))
 
 
 def _id(given: str) -> int:

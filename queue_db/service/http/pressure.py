@@ -13,6 +13,7 @@ from typing import Self
 from fastapi import Request
 
 from queue_db.db import QueueDB
+from queue_db.graphs.store import changing
 from queue_db.service.http.refusals import RefusedError
 from queue_db.service.live.incidents import IncidentType
 
@@ -139,6 +140,10 @@ class Admission:
         found = [one for one in self.pressure.limited() if queue is None or one == queue]
         numbers = {one: db.dead.count(one, kind=kind, error_class=error_class) for one in found}
         return {one: number if limit is None else min(number, limit) for one, number in numbers.items()}
+
+    def graph(self, db: QueueDB, graph: int, node: str | None) -> Mapping[str, int]:
+        """How many jobs a retry of a graph, or from one of its nodes on, would put into each queue."""
+        return db.core.read("graphs.returning", changing.returning, graph, node)
 
     def check(self, jobs: Mapping[str, int]) -> None:
         """Look whether as many jobs may be put into each queue. 429: too many jobs wait in one of them."""

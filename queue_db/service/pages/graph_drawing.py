@@ -20,8 +20,9 @@ _WIDE, _HIGH, _APART, _GAP, _EDGE = 148, 36, 62, 12, 8
 # Most characters of the name in a box, and of the line below it.
 _NAME, _BELOW = 16, 22
 
+# A group and no image, which has no links for those who do not see it.
 _SVG = Markup(
-    '<svg class="graph" role="img" aria-label="{text}" width="{width}" height="{height}" '
+    '<svg class="graph" role="group" aria-label="{text}" width="{width}" height="{height}" '
     'viewBox="0 0 {width} {height}">{shapes}</svg>'
 )
 _PATH = Markup('<path class="edge {kind}" d="M{x} {y}C{a} {y} {b} {v} {u} {v}"/>')

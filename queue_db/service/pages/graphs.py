@@ -9,6 +9,7 @@ from fastapi import Path, Query, Request, Response
 from queue_db.graphs import NodeState
 from queue_db.operations import graphs as operations
 from queue_db.operations import rights
+from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages import graph_drawing as drawing
 from queue_db.service.pages.render import address, back, page
@@ -17,7 +18,7 @@ from queue_db.service.pages.routing import page_router
 router = page_router()
 
 #: Graphs on one page of the list, and nodes in the table below a drawing.
-MOST, MOST_NODES = 50, 200
+MOST, MOST_NODES = 50, 80
 
 GraphId = Annotated[int, Path(ge=0, lt=2**63)]
 
@@ -75,5 +76,9 @@ def cancel(request: Request, db: Db, who: Person, number: GraphId, fields: Field
 @router.post("/graphs/{number}/retry", name="retry_graph")
 def retry(request: Request, db: Db, who: Person, number: GraphId, fields: Fields) -> Response:
     """Redrive the dead nodes and bring back the cancelled ones."""
-    retried = operations.retry(db, who, number, fields.get("node") or None)
+    rights.graph(db, who, "manage", number)
+    node = fields.get("node") or None
+    with Admission(request) as admission:
+        admission.check(admission.graph(db, number, node))
+        retried = operations.retry(db, who, number, node)
     return back(request, "graph", "graph-retried", {"number": retried}, number=number)

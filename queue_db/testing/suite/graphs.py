@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queue_db.errors import ArgumentError, ConfigurationError, DuplicateJobError, GraphNotFoundError, JobStateError, LeaseLostError
-from queue_db.graphs import NewGraph, NewNode
+from queue_db.graphs import NewGraph, NewNode, NodesCancelled
 from queue_db.leased_job import LeasedJob
 from queue_db.model import State, StoredResult, Verdict
 from queue_db.queue import Queue
@@ -362,6 +362,30 @@ class TestGraphChanges:
         with pytest.raises(ArgumentError, match="no such node"):
             queue.db.graphs.cancel(_id(graph), node="d")
 
+    def test_a_cancelled_child_waits_for_what_its_parent_adds_before_a_retry(self, queue: Queue) -> None:
+        graph = _chain(queue, "plan", "report")
+        (plan,) = queue.claim()
+        assert plan.bury("no use")
+        assert queue.db.dead.redrive(plan.id) == [plan.id]
+        (plan,) = queue.claim()
+        assert plan.graph is not None
+        plan.graph.add(queue.name, "step", "x", name="x")
+        assert queue.db.graphs.retry(_id(graph)) == 1
+        assert plan.complete()
+        assert [_run(queue) for _ in range(3)] == [["x"], ["report"], []]
+
+    def test_layers_follow_the_edges_when_nodes_are_added(self, queue: Queue) -> None:
+        graph = _chain(queue, "plan", "report", "archive")
+        (plan,) = queue.claim()
+        assert plan.graph is not None
+        with plan.graph.adding() as more:
+            x, y = _add(more, queue, "x", "plan"), _add(more, queue, "y")
+            _add(more, queue, "z", x, y)
+        layers = {node.name: node.layer for node in queue.db.graphs.nodes(_id(graph))}
+        assert layers == {"plan": 0, "x": 1, "y": 0, "z": 2, "report": 3, "archive": 4}
+        assert plan.complete()
+        assert [_run(queue) for _ in range(4)] == [["x", "y"], ["z"], ["report"], ["archive"]]
+
     def test_graphs_are_pruned_some_time_after_their_end(self, queue: Queue, clock: SettableClock) -> None:
         with queue.db.graph(keep=60) as graph:
             _add(graph, queue, "b", _add(graph, queue, "a"))
@@ -398,11 +422,18 @@ class TestGraphFailures:
             parent = _add(graph, queue, "a", max_attempts=1, priority=-1)
             _add(graph, queue, "c", _add(graph, queue, "b", parent), if_failed="cancel")
             _add(graph, queue, "other")
+        told: list[NodesCancelled] = []
+        before = queue.db.counters.nodes_cancelled
+        queue.db.graphs.cancelled.add(told.append)
         with caplog.at_level(logging.WARNING, "queue_db.graphs"):
             fail(queue)
+        queue.db.graphs.cancelled.remove(told.append)
         assert _states(queue, graph) == {"a": state, "b": "cancelled", "c": "cancelled", "other": "queued"}
         (warned,) = [record.getMessage() for record in caplog.records if record.name == "queue_db.graphs"]
         assert ": 2; " in warned
+        # A log record, a counter and an event agree.
+        ids = [node.id for node in queue.db.graphs.nodes(_id(graph)) if node.name in "bc"]
+        assert (told, queue.db.counters.nodes_cancelled - before) == ([NodesCancelled(_id(graph), ids)], 2)
         assert _run(queue) == ["other"]
         assert queue.db.graphs.get(_id(graph)).state == ("failed" if state == "dead" else "cancelled")
 

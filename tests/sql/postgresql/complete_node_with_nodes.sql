@@ -27,7 +27,21 @@ WITH "over" AS (
     WHERE jobs_nodes.id = held.id
       AND held.state = 'waiting'
     RETURNING jobs_nodes.id, jobs_nodes.graph_id, jobs_nodes.queue, jobs_nodes.pending
+), admitted AS (
+    UPDATE jobs
+    SET available_at = CASE WHEN (jobs.due_at > CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)) THEN jobs.due_at ELSE CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) END,
+        version = CASE WHEN (jobs.version < 9223372036854775807) THEN jobs.version + 1 ELSE jobs.version END
+    WHERE jobs.id = any(array((
+        SELECT counted.id
+        FROM counted
+        WHERE counted.pending <= 0
+    )))
+      AND jobs.available_at = 253355317443020110
+    RETURNING jobs.id
 )
-SELECT counted.id, counted.graph_id, counted.queue, counted.pending
+SELECT counted.id, counted.graph_id, counted.queue, counted.id IN (
+    SELECT admitted.id
+    FROM admitted
+) AS admitted
 FROM counted
 WHERE counted.pending <= 0;

@@ -1,8 +1,8 @@
--- complete_node_update_jobs: a node of a graph is completed: a node that waits for it starts
--- Also: complete_nodes_update_jobs, bury_node_update_jobs
+-- bury_node_update_jobs: a node of a graph is dead: a node that runs anyway starts
 -- Transaction: within BEGIN … COMMIT
--- Sent by: graphs.store.leaving.left > graphs.dialects.postgresql.PostgreSQLForGraphs.complete >
---   graphs.dialects.base.GraphDialect.admitted > graphs.dialects.base.GraphDialect.admit
+-- Sent by: graphs.store.leaving.left > graphs.store.leaving.tell > graphs.store.leaving._tell_children >
+--   graphs.store.leaving._admitted > graphs.dialects.base.GraphDialect.start >
+--   graphs.dialects.base.GraphDialect.admit
 -- Prepared once for each connection.
 UPDATE jobs
 SET available_at = CASE WHEN (jobs.due_at > CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)) THEN jobs.due_at ELSE CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) END,
