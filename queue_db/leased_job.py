@@ -44,11 +44,22 @@ _HEADERS = JSONCodec()
 #: In place of a payload that is not decoded yet.
 UNREAD = object()
 
-_claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
+
+class Claimant:
+    """For what jobs are claimed: a run of a worker."""
+
+    def __init__(self, *, at_most_once: bool = False, stopping: threading.Event | None = None) -> None:
+        #: Whether the jobs are deleted when they are claimed, so that nothing can be stored with them.
+        self.at_most_once = at_most_once
+        #: Set when nothing more is claimed and no more handlers are called.
+        self.stopping = stopping or threading.Event()
+
+
+_claimant: ContextVar[Claimant | None] = ContextVar("queue_db_claimant", default=None)
 
 
 @contextmanager
-def claimed_by(claimant: object) -> Iterator[None]:
+def claimed_by(claimant: Claimant) -> Iterator[None]:
     """Set the :attr:`LeasedJob.claimant` of jobs that this thread claims in the block, also of jobs that the claim buries."""
     before = _claimant.set(claimant)
     try:
@@ -57,7 +68,7 @@ def claimed_by(claimant: object) -> Iterator[None]:
         _claimant.reset(before)
 
 
-def claimant() -> object:
+def claimant() -> Claimant | None:
     """The worker run for which this thread claims jobs; None: a program without a worker."""
     return _claimant.get()
 

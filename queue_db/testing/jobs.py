@@ -165,6 +165,9 @@ class _Records:
     def read(self) -> tuple[int, dict[Key, Record]]:
         return time.time_ns() // 1000, dict(self._records)
 
+    def find(self, key: Key, using: object) -> Record | None:
+        return self._records.get(key)
+
     def write(self, key: Key, record: Record, using: object = None) -> bool:
         if _is_leased(self._job):
             self._records[key] = record

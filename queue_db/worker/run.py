@@ -15,7 +15,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from queue_db.errors import QueueDBError
-from queue_db.leased_job import claimed_by
+from queue_db.leased_job import Claimant, claimed_by
 from queue_db.slices import Slots, slots
 from queue_db.worker.completer import Completer
 from queue_db.worker.dispatch import Dispatch
@@ -60,11 +60,12 @@ _CHECK_STUCK = 1.0
 _CHECK_MEMORY = 1.0
 
 
-class Run:
+class Run(Claimant):
     """One run of a worker. The thread in ``Worker.run()`` calls its methods, except those of the last section."""
 
     def __init__(self, worker: Worker, commands: Commands, lock: threading.Lock) -> None:
         options = worker.options
+        super().__init__(at_most_once=options.at_most_once)
         self.worker = worker
         self._hosted = worker.hosted
         self._commands = commands
@@ -80,8 +81,6 @@ class Run:
         self._why = "an error"
         # The option that ends the run to be started again; None: no option does so.
         self._recycles: str | None = None
-        #: Set when nothing more is claimed and no more handlers are called.
-        self.stopping = threading.Event()
         #: Set when the end of the run stops waiting for a claim that is under way. Jobs of this claim are then released.
         self.left = threading.Event()
         self._ended = threading.Event()
