@@ -97,6 +97,13 @@ def async_job(payload: Any = None, **options: Any) -> AsyncLeasedJob[Any]:
     return awaited_job(job(payload, **options))
 
 
+def awaited_signal(job: LeasedJob) -> str | None:
+    """The signal for which a job of :func:`job` waits without a timeout; None: it waits for none."""
+    records = cast("_Nowhere", job.source).records
+    waits = (key.name for key, one in records.items() if key.what is What.SIGNAL and one == Record(Phase.BEGUN))
+    return next(waits, None)
+
+
 class _Nowhere:
     """In place of the queue: what the verbs of a job without a database do."""
 

@@ -52,6 +52,9 @@ _COMMANDS = 0.5
 # Seconds between two checks whether all results are reported.
 _REPORTED = 0.005
 
+#: Seconds between two tries to keep the shares of limited queues after the last claim.
+KEEP_EVERY = 0.5
+
 #: A handler is stuck if it still runs this many seconds after its job was abandoned. Coroutines and processes are stopped earlier.
 STUCK_AFTER = 5.0
 
@@ -83,6 +86,8 @@ class Run(Claimant):
         self._recycles: str | None = None
         #: Set when the end of the run stops waiting for a claim that is under way. Jobs of this claim are then released.
         self.left = threading.Event()
+        # Set when the end of the run no longer waits for jobs in hand.
+        self._ending = threading.Event()
         self._ended = threading.Event()
         self.in_flight = InFlight(options.limits)
         self.progress = Progress(worker.db.core, self.in_flight)
@@ -295,6 +300,7 @@ class Run(Claimant):
 
     def end(self) -> None:
         """Release the jobs that are still in flight, report the last results, end the threads."""
+        self._ending.set()
         self._fetching.join(_CLAIM)
         self.left.set()
         self._release_unstarted()  # with a grace time of 0 there was no time for that
@@ -361,6 +367,8 @@ class Run(Claimant):
                 self.fetcher.run(until_empty=until_empty)
         finally:
             self.drained()
+        while not self._ending.wait(KEEP_EVERY):
+            self.fetcher.keep_shares()  # else they expire while a job runs that is longer than its first lease
 
     def _status(self) -> Status:
         """What the worker's row shows."""

@@ -235,8 +235,9 @@ class TestSteps:
 
     def test_a_transaction_that_cannot_be_used_is_refused_before_the_call(self, queue: Queue, notes: Notes) -> None:
         job = leased(queue)
-        with notes.engine.connect() as connection, pytest.raises(ConfigurationError):
-            job.step("book", notes.write, connection, "no", using=notes.engine)
+        engine: Any = notes.engine
+        with engine.connect() as connection, pytest.raises(ConfigurationError):
+            job.step("book", notes.write, connection, "no", using=engine)
         assert notes.read() == []
 
     def test_a_replaced_job_begins_anew(self, queue: Queue, clock: SettableClock) -> None:
