@@ -19,7 +19,7 @@ from queue_db.errors import ArgumentError, PayloadError
 from queue_db.in_graph import InGraph
 from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, batch_of, from_micros, graph_of, links_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
-from queue_db.resumable import Resumable
+from queue_db.resumable import Claimant, Resumable
 from queue_db.slices import type_hint
 from queue_db.store.schema import NOTE_LENGTH
 
@@ -43,17 +43,6 @@ _HEADERS = JSONCodec()
 
 #: In place of a payload that is not decoded yet.
 UNREAD = object()
-
-
-class Claimant:
-    """For what jobs are claimed: a run of a worker."""
-
-    def __init__(self, *, at_most_once: bool = False, stopping: threading.Event | None = None) -> None:
-        #: Whether the jobs are deleted when they are claimed, so that nothing can be stored with them.
-        self.at_most_once = at_most_once
-        #: Set when nothing more is claimed and no more handlers are called.
-        self.stopping = stopping or threading.Event()
-
 
 _claimant: ContextVar[Claimant | None] = ContextVar("queue_db_claimant", default=None)
 

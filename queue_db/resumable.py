@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
@@ -18,6 +19,16 @@ else:
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+class Claimant:
+    """For what jobs are claimed: a run of a worker."""
+
+    def __init__(self, *, at_most_once: bool = False, stopping: threading.Event | None = None) -> None:
+        #: Whether the jobs are deleted when they are claimed, so that nothing can be stored with them.
+        self.at_most_once = at_most_once
+        #: Set when nothing more is claimed and no more handlers are called.
+        self.stopping = stopping or threading.Event()
 
 
 class Resumable:
@@ -45,8 +56,8 @@ class Resumable:
         :param name: one name for each step of the job, at most 100 characters.
         :param using: a transaction of yours, in which ``function`` writes: the result is stored if it is committed, *exactly-once
             effect*. The function does not get it. The row of the job is locked until its end, so end it before other verbs.
-        :raises ArgumentError: this run has used the name before, or ``function`` is an ``async def``: it needs an AsyncLeasedJob; or
-            :meth:`sleep` or :meth:`wait_for` has ended this run.
+        :raises ArgumentError: this run has used the name before, or was ended by :meth:`sleep` or :meth:`wait_for`; or ``function``
+            is an ``async def``: it needs an AsyncLeasedJob.
         :raises HandlerResultError: the result is no JSON, or longer than 64 KB.
         :raises LeaseLostError: the lease was lost; nothing was stored. With ``using`` let it roll back the transaction.
         """

@@ -110,8 +110,8 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
         :param name: one name for each step of the job, at most 100 characters.
         :param using: a transaction of yours, in which ``function`` writes: the result is stored if it is committed, *exactly-once
             effect*. The function does not get it. The row of the job is locked until its end, so end it before other verbs.
-        :raises ArgumentError: this run has used the name before, or ``function`` is no ``async def``; or :meth:`sleep` or
-            :meth:`wait_for` has ended this run.
+        :raises ArgumentError: this run has used the name before, or was ended by :meth:`sleep` or :meth:`wait_for`; or ``function``
+            is no ``async def``.
         :raises HandlerResultError: the result is no JSON, or longer than 64 KB.
         :raises LeaseLostError: the lease was lost; nothing was stored. With ``using`` let it roll back the transaction.
         """

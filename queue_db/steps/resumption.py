@@ -436,15 +436,19 @@ class Resumption:
         """
         with self._lock:
             if others := self._others():
-                name = sorted(key.name for key in others)[0]
-                raise ArgumentError(f"{verb} would end this run of job {self._job.id} while its step {name!r} runs: wait for it first")
+                name = min(key.name for key in others)
+                raise ArgumentError(
+                    f"{verb} would end this run of job {self._job.id} while its step {name!r} runs: wait for it first"
+                )
             self._suspended_by = verb
         try:
-            if not self.records.suspend(wait):
-                raise LeaseLostError(self._job.id, self._job.version)
+            held = self.records.suspend(wait)
         except BaseException:
             self._suspended_by = None
             raise
+        if not held:
+            self._suspended_by = None
+            raise LeaseLostError(self._job.id, self._job.version)
         return Suspended(self._job.id, why)
 
     def _value(self, record: Record) -> Any:

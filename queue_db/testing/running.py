@@ -18,9 +18,10 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from queue_db.db import QueueDB
 from queue_db.errors import UnknownKindError
-from queue_db.leased_job import Claimant, LeasedJob, claimed_by
+from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, Suspended, checked
+from queue_db.resumable import Claimant
 from queue_db.worker import Worker
 from queue_db.worker.completer import JobResult, Unknown, settle
 from queue_db.worker.executor import within_timeout

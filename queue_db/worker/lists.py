@@ -21,7 +21,6 @@ from queue_db.worker.leases import InFlight, LeaseCheck
 from queue_db.worker.logs import current
 from queue_db.worker.threads import Assignment
 
-
 ListHandler = Callable[[Any], Any]
 """A function of a list of jobs. A HandlerSpec has it as a Handler."""
 

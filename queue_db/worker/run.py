@@ -15,7 +15,8 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from queue_db.errors import QueueDBError
-from queue_db.leased_job import Claimant, claimed_by
+from queue_db.leased_job import claimed_by
+from queue_db.resumable import Claimant
 from queue_db.slices import Slots, slots
 from queue_db.worker.completer import Completer
 from queue_db.worker.dispatch import Dispatch

@@ -124,7 +124,8 @@ class Checker:
         #: Marks of messages, which may become jobs.
         self.messages = {mark for one in operations if one.name == "publish" for mark in one.arguments["marks"]}
         self.effects = {
-            what: Counter(mark for kind, mark in final.ledger if kind == what) for what in ("enqueued", "inside", "outside", "steps")
+            what: Counter(mark for kind, mark in final.ledger if kind == what)
+            for what in ("enqueued", "inside", "outside", "steps")
         }
 
     def check(self) -> list[Violation]:
@@ -242,7 +243,7 @@ class Checker:
                     self.violated("doubled", f"lease {job_id}:{version} was settled {number} times", *both)
 
     def effects_once(self) -> None:
-        """An effect in the transaction of the completion, or in that of a step, is there exactly once; one before it, at least once."""
+        """An effect in the transaction of a completion or a step is there exactly once; one before it, at least once."""
         for job in self.enqueued.values():
             if job.kind not in {"inside", "outside", "steps"}:
                 continue

@@ -42,18 +42,18 @@ def failing_at(engine: Engine, number: int) -> Iterator[None]:
             event.remove(engine, name, count)
 
 
-def with_a_connection(job: LeasedJob, notes: Notes) -> None:  # noqa: F811 - a fixture
+def with_a_connection(job: LeasedJob, notes: Notes) -> None:
     with notes.engine.begin() as connection:
         job.step("book", notes.write, connection, "booked", using=connection)
 
 
-def with_a_session(job: LeasedJob, notes: Notes) -> None:  # noqa: F811
+def with_a_session(job: LeasedJob, notes: Notes) -> None:
     with Session(notes.engine) as session, session.begin():
         job.step("book", notes.write, session, "booked", using=session)
 
 
 @pytest.mark.parametrize("book", [with_a_connection, with_a_session])
-def test_a_failure_at_each_statement_leaves_both_or_none(queue: Queue, notes: Notes, book: Book) -> None:  # noqa: F811
+def test_a_failure_at_each_statement_leaves_both_or_none(queue: Queue, notes: Notes, book: Book) -> None:
     """The run tries again each time, as a handler does that meets a deadlock."""
     queue.enqueue("order")
     (job,) = queue.claim()

@@ -12,7 +12,8 @@ from sqlalchemy import text
 
 from queue_db import ArgumentError, ConfigurationError, LeasedJob, Queue, QueueDB, State, Suspended
 from queue_db.aio import AsyncLeasedJob
-from queue_db.leased_job import Claimant, claimed_by
+from queue_db.leased_job import claimed_by
+from queue_db.resumable import Claimant
 from queue_db.steps.resumption import AsyncLoop, Loop
 from queue_db.testing import async_job, drain
 from queue_db.testing import job as made_job

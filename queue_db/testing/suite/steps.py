@@ -15,10 +15,11 @@ from sqlalchemy.orm import Session
 from queue_db.codecs import JSONCodec
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError, JobNotFoundError, LeaseLostError
-from queue_db.leased_job import Claimant, LeasedJob, claimed_by
+from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import State, Verdict
 from queue_db.outcomes import Suspended
 from queue_db.queue import Queue
+from queue_db.resumable import Claimant
 from queue_db.steps.resumption import MOST_BYTES, Loop
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes, OpenDB
