@@ -19,7 +19,7 @@ from queue_db.errors import ArgumentError, PayloadError
 from queue_db.in_graph import InGraph
 from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, batch_of, from_micros, graph_of, links_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
-from queue_db.resumable import Resumable
+from queue_db.resumable import Claimant, Resumable
 from queue_db.slices import type_hint
 from queue_db.store.schema import NOTE_LENGTH
 
@@ -44,11 +44,11 @@ _HEADERS = JSONCodec()
 #: In place of a payload that is not decoded yet.
 UNREAD = object()
 
-_claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
+_claimant: ContextVar[Claimant | None] = ContextVar("queue_db_claimant", default=None)
 
 
 @contextmanager
-def claimed_by(claimant: object) -> Iterator[None]:
+def claimed_by(claimant: Claimant) -> Iterator[None]:
     """Set the :attr:`LeasedJob.claimant` of jobs that this thread claims in the block, also of jobs that the claim buries."""
     before = _claimant.set(claimant)
     try:
@@ -57,7 +57,7 @@ def claimed_by(claimant: object) -> Iterator[None]:
         _claimant.reset(before)
 
 
-def claimant() -> object:
+def claimant() -> Claimant | None:
     """The worker run for which this thread claims jobs; None: a program without a worker."""
     return _claimant.get()
 

@@ -13,6 +13,9 @@ from queue_db.errors import LeaseLostError
 #: The highest number of attempts that the column can store.
 MOST_ATTEMPTS = 2**31 - 1
 
+#: The header of a job with the number of its interruptions by ends of workers, since it was enqueued or redriven.
+INTERRUPTIONS_HEADER = "interruptions"
+
 #: The highest version that the column can store.
 MOST_VERSION = 2**63 - 1
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from queue_db.slices import load, type_hint
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
 
     from queue_db.steps.resumption import JobState, Loop, Resumption
 else:
-    Connection = type_hint("sqlalchemy", "Connection")
+    Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
     JobState, Loop = (type_hint("queue_db.steps.resumption", name) for name in ("JobState", "Loop"))
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+class Claimant:
+    """For what jobs are claimed: a run of a worker."""
+
+    def __init__(self, *, at_most_once: bool = False, stopping: threading.Event | None = None) -> None:
+        #: Whether the jobs are deleted when they are claimed, so that nothing can be stored with them.
+        self.at_most_once = at_most_once
+        #: Set when nothing more is claimed and no more handlers are called.
+        self.stopping = stopping or threading.Event()
 
 
 class Resumable:
@@ -29,19 +41,27 @@ class Resumable:
         """What the job keeps from run to run: ``job.state.load()`` and ``job.state.save(value)``, JSON of at most 64 KB."""
         return _resumption(self).state
 
-    def step(self, name: str, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    @overload
+    def step(self, name: str, function: Callable[..., _T], /, *args: Any, using: Connection | Session, **kwargs: Any) -> _T: ...
+
+    @overload
+    def step(self, name: str, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
+
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, using: Any = None, **kwargs: Any) -> Any:
         """Call ``function`` and store its result; when the job runs again, return the stored result without the call.
 
-        The call is *at least once*: a process that dies between the call and the store calls again. For the job's own SQL use
-        :meth:`step_transaction`.
+        The call is *at least once*: a process that dies between the call and the store calls again. For the job's own SQL give
+        ``using``, or let :meth:`step_transaction` open the transaction.
 
         :param name: one name for each step of the job, at most 100 characters.
-        :raises ArgumentError: this run has used the name before, or ``function`` is an ``async def``: it needs an AsyncLeasedJob.
+        :param using: a transaction of yours, in which ``function`` writes: the result is stored if it is committed, *exactly-once
+            effect*. The function does not get it. The row of the job is locked until its end, so end it before other verbs.
+        :raises ArgumentError: this run has used the name before, or was ended by :meth:`sleep` or :meth:`wait_for`; or ``function``
+            is an ``async def``: it needs an AsyncLeasedJob.
         :raises HandlerResultError: the result is no JSON, or longer than 64 KB.
-        :raises LeaseLostError: the lease was lost; nothing was stored.
+        :raises LeaseLostError: the lease was lost; nothing was stored. With ``using`` let it roll back the transaction.
         """
-        result: _T = _resumption(self).step(name, function, args, kwargs)
-        return result
+        return _resumption(self).step(name, function, args, kwargs, using)
 
     def step_transaction(
         self, name: str, function: Callable[Concatenate[Connection, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
@@ -67,7 +87,7 @@ class Resumable:
         """End this run, and run the job again after ``seconds``; then this call returns at once. The attempt is not counted.
 
         :param name: needed if the job sleeps several times.
-        :raises ArgumentError: this run has slept with this name before.
+        :raises ArgumentError: this run has slept with this name before, or a step of it is under way in another thread or task.
         :raises LeaseLostError: the lease was lost.
         """
         _resumption(self).sleep(seconds, name)
@@ -79,7 +99,7 @@ class Resumable:
 
         :param timeout: seconds from the first wait; None: no timeout.
         :raises TimeoutError: the signal was not sent in time; one that is sent later is refused.
-        :raises ArgumentError: this run has waited for the signal before.
+        :raises ArgumentError: this run has waited for the signal before, or a step of it is under way in another thread or task.
         :raises LeaseLostError: the lease was lost.
         """
         return _resumption(self).wait_for(signal, timeout)

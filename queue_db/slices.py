@@ -41,12 +41,13 @@ class Holder(Protocol):
         self,
         store: Store,
         queue: str | None,
-        job_id: int,
+        job_id: int | ColumnElement[int],
         shown: Callable[[Mapping[str, ColumnElement[Any]]], Select[Any]],
     ) -> Select[Any]:
         """Select the job with this id if the slice holds it.
 
         :param queue: the queue of the job; None: any queue.
+        :param job_id: a number, or the column of the SELECT around this one.
         :param shown: a function that makes the SELECT from a mapping of names to columns.
         """
 

@@ -149,7 +149,7 @@ async def served(db: AsyncQueueDB, threads: QueueDB) -> None:
         assert_type(worker, Worker)
     lifespan(threads, Worker(threads, "mail"))
     lifespan(db, 5)  # E: arg-type
-def steps(job: LeasedJob[Welcome]) -> None:
+def steps(job: LeasedJob[Welcome], used: Connection) -> None:
     def charge(amount: int, *, unit: str = "EUR") -> str:
         return unit
     def book(connection: Connection, amount: int) -> bytes:
@@ -160,7 +160,8 @@ def steps(job: LeasedJob[Welcome]) -> None:
     assert_type(job.step("charge", charge, 3, unit="CHF"), str)
     assert_type(job.step_transaction("book", book, 3), bytes)
     assert_type(job.loop("rename", rename, 3), float)
-    job.step("charge", charge, "3")  # E: arg-type
+    assert_type(job.step("charge", charge, 3, unit="CHF", using=used), str)
+    job.step("charge", charge, "3")  # E: call-overload
     job.step_transaction("book", book, "3")  # E: arg-type
 
 async def awaited_steps(job: AsyncLeasedJob[Welcome]) -> None:
@@ -170,7 +171,7 @@ async def awaited_steps(job: AsyncLeasedJob[Welcome]) -> None:
         return b""
     assert_type(await job.step("charge", charge, 3), str)
     assert_type(await job.step_transaction("book", book, 3), bytes)
-    await job.step("charge", charge, "3")  # E: arg-type
+    await job.step("charge", charge, "3")  # E: call-overload
 
 def claimed(job: AsyncLeasedJob[Welcome]) -> int:
     return job.payload.user

@@ -6,9 +6,9 @@ The other classes of this package are generated from synchronous classes (see CO
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.concurrency.greenlets import run
 from queue_db.leased_job import JobData, LeasedJob, Payload_co
@@ -77,19 +77,45 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
         made: AsyncJobState = load("steps.resumption", "AsyncJobState")(_resumption(self.leased))
         return made
 
-    async def step(self, name: str, function: Callable[_P, Coroutine[Any, Any, _T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, _T]],
+        /,
+        *args: Any,
+        using: AsyncConnection | AsyncSession,
+        **kwargs: Any,
+    ) -> _T: ...
+
+    @overload
+    async def step(
+        self, name: str, function: Callable[_P, Coroutine[Any, Any, _T]], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T: ...
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        /,
+        *args: Any,
+        using: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Await ``function`` and store its result; when the job runs again, return the stored result without the call.
 
-        The call is *at least once*: a process that dies between the call and the store calls again. For the job's own SQL use
-        :meth:`step_transaction`.
+        The call is *at least once*: a process that dies between the call and the store calls again. For the job's own SQL give
+        ``using``, or let :meth:`step_transaction` open the transaction.
 
         :param name: one name for each step of the job, at most 100 characters.
-        :raises ArgumentError: this run has used the name before, or ``function`` is no ``async def``.
+        :param using: a transaction of yours, in which ``function`` writes: the result is stored if it is committed, *exactly-once
+            effect*. The function does not get it. The row of the job is locked until its end, so end it before other verbs.
+        :raises ArgumentError: this run has used the name before, or was ended by :meth:`sleep` or :meth:`wait_for`; or ``function``
+            is no ``async def``.
         :raises HandlerResultError: the result is no JSON, or longer than 64 KB.
-        :raises LeaseLostError: the lease was lost; nothing was stored.
+        :raises LeaseLostError: the lease was lost; nothing was stored. With ``using`` let it roll back the transaction.
         """
-        result: _T = await _resumption(self.leased).async_step(name, function, args, kwargs)
-        return result
+        return await _resumption(self.leased).async_step(name, function, args, kwargs, using)
 
     async def step_transaction(
         self,

@@ -120,7 +120,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         """End this run, and run the job again after ``seconds``; then this call returns at once. The attempt is not counted.
 
         :param name: needed if the job sleeps several times.
-        :raises ArgumentError: this run has slept with this name before.
+        :raises ArgumentError: this run has slept with this name before, or a step of it is under way in another thread or task.
         :raises LeaseLostError: the lease was lost.
         """
         await self._run(self.leased.sleep, seconds, name=name)
@@ -132,7 +132,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
 
         :param timeout: seconds from the first wait; None: no timeout.
         :raises TimeoutError: the signal was not sent in time; one that is sent later is refused.
-        :raises ArgumentError: this run has waited for the signal before.
+        :raises ArgumentError: this run has waited for the signal before, or a step of it is under way in another thread or task.
         :raises LeaseLostError: the lease was lost.
         """
         return await self._run(self.leased.wait_for, signal, timeout=timeout)

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, FromClause, Row, Select, delete, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from queue_db.codecs import JSONCodec
 from queue_db.dialects.inserts import live_keys
 from queue_db.errors import TransientStorageError
-from queue_db.model import MOST_VERSION, graph_of, group_of
+from queue_db.leased_job import decode_headers
+from queue_db.model import INTERRUPTIONS_HEADER, MOST_VERSION, graph_of, group_of
 from queue_db.slices import dependents, nodes
 from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import BLOCKED, CLASS_LENGTH
@@ -34,6 +36,8 @@ _SAME = (
     "last_error",
     "group_key",
 )
+
+_HEADERS = JSONCodec()
 
 _Key = tuple[str, str]
 
@@ -121,6 +125,7 @@ def _move(tx: Transaction, dead_jobs: Sequence[Row[Any]]) -> None:
         for row in dead_jobs
     ]
     for row, dead_job in zip(rows, dead_jobs, strict=True):
+        row["headers"] = _without_interruptions(row["headers"])
         row["callback_id"] = None if graph_of(dead_job.callback_id) is None else dead_job.callback_id
     block_behind_others(tx, rows)
     try:
@@ -130,6 +135,16 @@ def _move(tx: Transaction, dead_jobs: Sequence[Row[Any]]) -> None:
     tx.connection.execute(delete(dead).where(dead.c.id.in_([row.id for row in dead_jobs])))
     if of_graphs := [row["id"] for row in rows if row["callback_id"] is not None]:
         nodes().redriven(tx, of_graphs)
+
+
+def _without_interruptions(headers: str | None) -> str | None:
+    """The headers of a job that begins anew: a worker may interrupt it as often as before its death."""
+    if headers is None or INTERRUPTIONS_HEADER not in headers:
+        return headers
+    left = dict(decode_headers(headers))
+    if left.pop(INTERRUPTIONS_HEADER, None) is None:
+        return headers
+    return _HEADERS.encode(left) if left else None
 
 
 def _without_live_keys(

@@ -39,7 +39,8 @@ def create(db: QueueDB, actor: Actor, token: NewToken) -> str:
     lasts = _lasts(db, actor, token.expires_in)
     detail = {"scopes": list(token.scopes), "queues": list(token.queues[:_SHOWN]), "expires_in": lasts}
     with entry(db, actor, "create", f"token {token.name}", detail=detail, of="tokens.create"):
-        return db.tokens.create(token.name, token.scopes, queues=token.queues, expires_in=lasts)
+        # Its end is also compared where it is made, which may be a moment later.
+        return db.tokens.create(token.name, token.scopes, queues=token.queues, expires_in=lasts, until=actor.expires_at)
 
 
 def revoke(db: QueueDB, actor: Actor, name: str) -> bool:
@@ -56,7 +57,6 @@ def _lasts(db: QueueDB, actor: Actor, wanted: float | None) -> float | None:
     """The seconds that a new token lasts."""
     if actor.expires_at is None:
         return wanted
-    # Whole seconds, rounded down: the token is made a moment later.
     left = (to_micros(actor.expires_at) - db.core.now()) // 1_000_000
     if left <= 0:
         raise ForbiddenError("this token ends now, and what it makes would end with it")

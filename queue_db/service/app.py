@@ -63,7 +63,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     for router in BESIDE:
         app.include_router(router)
     if made.settings.callbacks:
-        app.state.callbacks = Pressure(db, made.settings.callback_rate, {})
+        app.state.callbacks = Pressure(db, made.settings.callback_rate, {}, "address")
         app.include_router(callbacks.router)
     for pages in PAGES:
         app.include_router(pages)

@@ -35,7 +35,7 @@ class Settings:
     max_rate: float | None = None
     #: Strangers may send the signals of callbacks, each with its token: ``POST /api/v1/callbacks/{token}``.
     callbacks: bool = False
-    #: Most callbacks in a second, right and wrong ones together; more are answered with 429.
+    #: Most callbacks of one address in a second, right and wrong ones together; more are answered with 429.
     callback_rate: float = 50.0
     #: Most waiting jobs of a queue, by glob pattern of its name, the first that matches; beyond it enqueuing is answered with 429.
     #: It is as exact as the metrics, which are taken every 10 s.

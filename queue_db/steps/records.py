@@ -50,6 +50,12 @@ class Records(Protocol):
     def read(self) -> tuple[int, dict[Key, Record]]:
         """The time in microseconds, and all records of the job."""
 
+    def find(self, key: Key, using: Connection | Session | None) -> Record | None:
+        """A record as the transaction of ``using`` sees it, or one of its own.
+
+        :raises ConfigurationError: ``using`` is no connection, leads to another database, or has no transaction.
+        """
+
     def write(self, key: Key, record: Record, using: Connection | Session | None = None) -> bool:
         """Store a record, in the transaction of ``using`` or in one of its own; False: the lease is lost, nothing was stored."""
 
@@ -83,6 +89,12 @@ class StoredRecords:
 
     def read(self) -> tuple[int, dict[Key, Record]]:
         return self._core.read("steps.records", store.records, self._row)
+
+    def find(self, key: Key, using: Connection | Session | None) -> Record | None:
+        if using is None:
+            return self._core.read("steps.look", store.look, self._row, key)
+        with self._core.joined(using, "steps.look") as tx:
+            return store.look(tx, self._row, key)
 
     def write(self, key: Key, record: Record, using: Connection | Session | None = None) -> bool:
         return self._fenced("steps.put", lambda tx: store.put(tx, self._row, key, record), using)

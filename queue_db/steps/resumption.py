@@ -147,8 +147,7 @@ def resumption_of(job: LeasedJob) -> Resumption:
     :raises ConfigurationError: the job has no row any more that a step could be stored with.
     """
     if not hasattr(job, "resumption"):
-        claimant = job.claimant
-        if getattr(getattr(getattr(claimant, "worker", claimant), "options", None), "at_most_once", False):
+        if job.claimant is not None and job.claimant.at_most_once:
             raise ConfigurationError(
                 f"{job!r} left its queue when it was claimed, so it has no steps, state, sleeps and signals: give its worker "
                 "mode='at_least_once'"
@@ -170,24 +169,53 @@ class Resumption:
         self._found: dict[Key, Record] | None = None
         self._now = 0
         self._used: set[Key] = set()
-        # Guards the steps whose functions run, and whether the run was ended because its worker stops.
+        # Steps that this run has stored in transactions of callers: whether these were committed is not known.
+        self._joined: set[Key] = set()
+        # Guards the steps whose functions run, whether the run was ended because its worker stops, and the verb that ends it.
         self._lock = threading.Lock()
         self._under_way: set[Key] = set()
         self._interrupted = False
+        self._suspended_by: str | None = None
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        using: Connection | Session | None = None,
+    ) -> Any:
         self._check(name, function, awaited=False)
         with self._once(name) as key:
-            done, value, _ = self._look(key)
-            return value if done else self._keep(key, function(*args, **named))
+            done, value, _ = self._look(key, joins=using is not None)
+            if done:
+                return value
+            if using is None:
+                return self._keep(key, function(*args, **named))
+            self._require_new(key, using)
+            return self._join(key, function(*args, **named), using)
 
-    async def async_step(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    async def async_step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> Any:
         self._check(name, function, awaited=True)
         with self._once(name) as key:
-            done, value, _ = await self.records.awaited(self._look, key)
-            return value if done else await self.records.awaited(self._keep, key, await function(*args, **named))
+            done, value, _ = await self.records.awaited(self._look, key, joins=using is not None)
+            if done:
+                return value
+            if using is None:
+                return await self.records.awaited(self._keep, key, await function(*args, **named))
+            from queue_db.concurrency.greenlets import joined, run
+
+            await run(self._require_new, key, joined(using))
+            return await run(self._join, key, await function(*args, **named), joined(using))
 
     def loop(self, name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         self._check(name, function, awaited=False)
@@ -235,16 +263,18 @@ class Resumption:
         if using is None:
             self.check()
 
-    def check(self, begins: Key | None = None) -> None:
+    def check(self, begins: Key | None = None, *, joins: bool = False) -> None:
         """End the run if its worker stops, unless another step of it is under way: the next run would call its function again.
 
         :param begins: the step that is under way from now on, if the run goes on.
+        :param joins: whether this step is in the transaction of a caller, who may have locked the job in it: then the run goes on.
+        :raises ArgumentError: a sleep or a wait has ended the run, or is ending it.
         """
-        stopping = getattr(self._job.claimant, "stopping", None)
-        stops = stopping is not None and stopping.is_set()
+        stops = self._job.claimant is not None and self._job.claimant.stopping.is_set() and not joins
         with self._lock:
-            others = self._under_way and self._under_way - {key for run, key in _inside.get() if run == id(self)}
-            if not self._interrupted and (others or not stops):
+            if self._suspended_by is not None:
+                raise ArgumentError(f"{self._suspended_by} has ended this run of job {self._job.id}: begin no step beside it")
+            if not self._interrupted and (self._others() or not stops):
                 if begins in self._used:  # otherwise its task was cancelled meanwhile
                     self._under_way.add(begins)
                 return
@@ -257,6 +287,10 @@ class Resumption:
                 raise
         raise Suspended(self._job.id, "was interrupted, since its worker stops")
 
+    def _others(self) -> set[Key]:
+        """The steps that are under way, without those inside which this code runs."""
+        return self._under_way and self._under_way - {key for run, key in _inside.get() if run == id(self)}
+
     # --- sleeps and signals -----------------------------------------------------------------------------------------
 
     def sleep(self, seconds: float, name: str = "") -> None:
@@ -264,7 +298,7 @@ class Resumption:
         key = self._begun(What.SLEEP, name)
         record = self._records().get(key)
         if record is None or record.ends_at is None or record.ends_at > self._now:
-            raise self._suspended(Wait(key, micros), "sleeps")
+            raise self._suspended(Wait(key, micros), "sleeps", "job.sleep")
 
     def wait_for(self, signal: str, timeout: float | None = None) -> Any:
         micros = None if timeout is None else arguments.seconds("timeout", timeout)
@@ -275,7 +309,7 @@ class Resumption:
         if record is not None and record.phase is Phase.BEGUN and record.ends_at is not None and record.ends_at <= self._now:
             record = self.records.expire(key)
         if record is None or record.phase is Phase.BEGUN:
-            raise self._suspended(Wait(key, micros), f"waits for the signal {signal!r}")
+            raise self._suspended(Wait(key, micros), f"waits for the signal {signal!r}", "job.wait_for")
         if record.phase is Phase.EXPIRED:
             raise TimeoutError(f"the signal {signal!r} was not sent to job {self._job.id} in time")
         return self._value(record)
@@ -323,7 +357,7 @@ class Resumption:
             _inside.set(outer)
             with self._lock:
                 self._under_way.discard(key)
-                if failed:
+                if failed or key in self._joined:  # the caller may roll back and try again
                     self._used.discard(key)
 
     def _check(self, name: str, function: Callable[..., Any], *, awaited: bool) -> None:
@@ -346,13 +380,15 @@ class Resumption:
                 self._found |= {key: record for key, record in found.items() if key.what is What.SIGNAL}
         return self._found
 
-    def _look(self, key: Key) -> tuple[bool, Any, Any]:
+    def _look(self, key: Key, *, joins: bool = False) -> tuple[bool, Any, Any]:
         """Whether a step is done; its result if it is; otherwise its cursor."""
         record = self._records().get(key)
         if record is None or record.phase is not Phase.DONE:
-            self.check(key)  # a worker that stops begins no further step
+            self.check(key, joins=joins)  # a worker that stops begins no further step
+            if key in self._joined and not joins:
+                self._require_new(key)
         if record is None:
-            if len(self._records()) >= MOST_RECORDS:
+            if len(self._records()) + len(self._joined) >= MOST_RECORDS:
                 raise ArgumentError(f"job {self._job.id} has {MOST_RECORDS:,} steps: store where a loop is with job.loop")
             return False, None, None
         value = self._value(record)
@@ -367,6 +403,23 @@ class Resumption:
         self._write(key, record)
         return self._noted(key, record)
 
+    def _join(self, key: Key, result: Any, using: Connection | Session | None) -> Any:
+        """Store the result in the transaction of a caller. Only a later run can rely on it."""
+        record = self._encoded(key, result)
+        self._write(key, record, using)
+        self._joined.add(key)
+        return self._value(record)
+
+    def _require_new(self, key: Key, using: Connection | Session | None = None) -> None:
+        """Check that this run has not stored the step, unless that was rolled back; and that the transaction can be used.
+
+        :raises ArgumentError: this run has used the name before.
+        """
+        record = self.records.find(key, using)
+        if record is not None and record.phase is Phase.DONE:
+            raise ArgumentError(f"this run of job {self._job.id} has had {_HOW[key.what].format(key.name)}")
+        self._joined.discard(key)
+
     def _noted(self, key: Key, record: Record) -> Any:
         """Note what is stored; return its value, which is the same in each run."""
         self._records()[key] = record
@@ -376,8 +429,25 @@ class Resumption:
         if not self.records.write(key, record, using):
             raise LeaseLostError(self._job.id, self._job.version)
 
-    def _suspended(self, wait: Wait, why: str) -> Suspended:
-        if not self.records.suspend(wait):
+    def _suspended(self, wait: Wait, why: str, verb: str) -> Suspended:
+        """End the run. A step that is under way could not store its result any more.
+
+        :raises ArgumentError: another step is under way.
+        """
+        with self._lock:
+            if others := self._others():
+                name = min(key.name for key in others)
+                raise ArgumentError(
+                    f"{verb} would end this run of job {self._job.id} while its step {name!r} runs: wait for it first"
+                )
+            self._suspended_by = verb
+        try:
+            held = self.records.suspend(wait)
+        except BaseException:
+            self._suspended_by = None
+            raise
+        if not held:
+            self._suspended_by = None
             raise LeaseLostError(self._job.id, self._job.version)
         return Suspended(self._job.id, why)
 

@@ -97,6 +97,13 @@ def async_job(payload: Any = None, **options: Any) -> AsyncLeasedJob[Any]:
     return awaited_job(job(payload, **options))
 
 
+def awaited_signal(job: LeasedJob) -> str | None:
+    """The signal for which a job of :func:`job` waits without a timeout; None: it waits for none."""
+    records = cast("_Nowhere", job.source).records
+    waits = (key.name for key, one in records.items() if key.what is What.SIGNAL and one == Record(Phase.BEGUN))
+    return next(waits, None)
+
+
 class _Nowhere:
     """In place of the queue: what the verbs of a job without a database do."""
 
@@ -164,6 +171,9 @@ class _Records:
 
     def read(self) -> tuple[int, dict[Key, Record]]:
         return time.time_ns() // 1000, dict(self._records)
+
+    def find(self, key: Key, using: object) -> Record | None:
+        return self._records.get(key)
 
     def write(self, key: Key, record: Record, using: object = None) -> bool:
         if _is_leased(self._job):

@@ -21,6 +21,7 @@ from queue_db.errors import UnknownKindError
 from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, Suspended, checked
+from queue_db.resumable import Claimant
 from queue_db.worker import Worker
 from queue_db.worker.completer import JobResult, Unknown, settle
 from queue_db.worker.executor import within_timeout
@@ -140,7 +141,7 @@ def _drained(worker: Worker, *, raises: bool) -> None:
 
 
 def _next(worker: Worker) -> LeasedJob | None:
-    with claimed_by(worker):
+    with claimed_by(Claimant(at_most_once=worker.options.at_most_once)):
         for name in worker.options.limits:
             for job in worker.db.queue(name).claim(1, worker.options.lease):
                 return job

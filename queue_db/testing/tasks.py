@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from queue_db import arguments
 from queue_db.codecs import JSONCodec, plain
-from queue_db.errors import ArgumentError, ConfigurationError, JobDeadError, JobNotFoundError
+from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError, JobDeadError, JobNotFoundError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Job
-from queue_db.outcomes import Cancel, Dead, Retry, Snooze, checked
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze, Suspended, checked
 from queue_db.queue import Queue
 from queue_db.tasks import Enqueuing, Task, Tasks
 from queue_db.tasks.places import Databases
 from queue_db.tasks.task import Batch, NewTask
+from queue_db.testing.jobs import awaited_signal
 from queue_db.testing.jobs import job as job_of
 from queue_db.worker.handlers import awaited_job, takes_awaited_job
 
@@ -47,7 +49,7 @@ class TaskRun:
     """A job of :func:`inline_tasks`."""
 
     task: Task[..., Any, Any]
-    #: The job that the function gets if it takes one.
+    #: The job that the function gets if it takes one; of the last run, if it has slept or waited.
     job: LeasedJob
     #: The arguments by name, as they are stored.
     payload: Mapping[str, Any]
@@ -58,13 +60,17 @@ class TaskRun:
     #: What the function raised.
     error: Exception | None = None
     done: bool = field(default=False, repr=False)
+    #: Makes the job of the next run.
+    again: Callable[..., LeasedJob] | None = field(default=None, repr=False)
 
 
 class InlineTasks:
     """The jobs of a block of :func:`inline_tasks`, and the place that runs them."""
 
-    def __init__(self, *, raises: bool) -> None:
+    def __init__(self, *, raises: bool, signals: Mapping[str, Any] | None = None) -> None:
         self._raises = raises
+        #: The payloads of the signals for which tasks wait, by name. A test may add some.
+        self.signals = dict(signals or {})
         #: All jobs, in the order of their enqueues.
         self.runs: list[TaskRun] = []
         self._pending: deque[TaskRun] = deque()
@@ -115,8 +121,8 @@ class InlineTasks:
         task, options = new.task, new.options()
         shown = {name: options[name] for name in ("headers", *_SHOWN) if name in options}
         schema = task.payloads.schema.model
-        leased = job_of(new.payload, kind=new.kind, queue=queue, id=number, schema=schema, **shown)
-        run = TaskRun(task, leased, new.payload, options)
+        again = partial(job_of, new.payload, kind=new.kind, queue=queue, id=number, schema=schema, **shown)
+        run = TaskRun(task, again(signals=self.signals), new.payload, options, again=again)
         self.runs.append(run)
         self._pending.append(run)
         return number
@@ -137,7 +143,11 @@ class InlineTasks:
         try:
             while run := self._next(begun):
                 try:
-                    self._ended(run, _called(run))
+                    while not run.done:
+                        try:
+                            self._ended(run, _called(run))
+                        except Suspended as suspended:
+                            self._resume(run, suspended)
                 except Exception as error:  # noqa: BLE001 - it is the task's
                     errors.append(self._failed(run, error))
         finally:
@@ -151,16 +161,37 @@ class InlineTasks:
         self._busy, begun, errors = True, count(), list[Exception]()
         try:
             while run := self._next(begun):
-                handler, job = run.task.handler, _given(run)
+                handler = run.task.handler
+                asynchronous = inspect.iscoroutinefunction(handler)
                 try:
-                    asynchronous = inspect.iscoroutinefunction(handler)
-                    self._ended(run, await (handler(job) if asynchronous else asyncio.to_thread(handler, job)))
+                    while not run.done:
+                        job = _given(run)
+                        try:
+                            self._ended(run, await (handler(job) if asynchronous else asyncio.to_thread(handler, job)))
+                        except Suspended as suspended:
+                            self._resume(run, suspended)
                 except Exception as error:  # noqa: BLE001 - it is the task's
                     errors.append(self._failed(run, error))
         finally:
             self._busy = False
         if errors and self._raises:
             raise errors[0]
+
+    def _resume(self, run: TaskRun, suspended: Suspended) -> None:
+        """Let the time pass for which the job sleeps or waits, and make the job of its next run.
+
+        :raises ConfigurationError: it waits without a timeout, and nobody sends the signal.
+        :raises HandlerResultError: no verb of the job has ended its run.
+        """
+        if not run.job.settled or run.again is None:
+            raise HandlerResultError(f"the task raised {suspended!r}: only verbs of the job do that") from suspended
+        signal = awaited_signal(run.job)
+        if signal is not None and signal not in self.signals:
+            raise ConfigurationError(
+                f"{run.task.name} waits for the signal {signal!r}, which nobody sends here: give its payload, such as "
+                f"inline_tasks(tasks, signals={{{signal!r}: …}})"
+            ) from suspended
+        run.job = run.again(resumes=run.job, signals=self.signals)
 
     def _ended(self, run: TaskRun, outcome: Any) -> None:
         run.outcome = checked(outcome)
@@ -190,16 +221,19 @@ def _called(run: TaskRun) -> Any:
 
 
 @contextmanager
-def inline_tasks(tasks: Tasks, *, raises: bool = True) -> Iterator[InlineTasks]:
+def inline_tasks(tasks: Tasks, *, raises: bool = True, signals: Mapping[str, Any] | None = None) -> Iterator[InlineTasks]:
     """Within the block each task runs where it is enqueued, before ``enqueue`` returns; there is no database.
 
     Delays, unique keys, timeouts and ``connection=`` have no effect. A task that a running task enqueues runs when that one has
-    ended. ``wait`` returns the result, whatever ``result_ttl`` is.
+    ended. ``wait`` returns the result, whatever ``result_ttl`` is. A task that sleeps, or waits with a timeout, runs again at once:
+    the time has passed.
 
     :param raises: True: ``enqueue`` raises what the function raises; False: only the :class:`TaskRun` has it.
+    :param signals: the payloads of signals that were sent to each job, by name. A task that waits for another one without a timeout
+        raises a ConfigurationError.
     :return: the jobs; ``.runs`` lists them.
     """
-    place = InlineTasks(raises=raises)
+    place = InlineTasks(raises=raises, signals=signals)
     with tasks.replaced(place):
         yield place
 

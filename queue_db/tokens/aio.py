@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
@@ -14,7 +15,13 @@ class AsyncTokens(Twin[Tokens]):
     """The API tokens of one database, and the sessions of people who logged in with one."""
 
     async def create(
-        self, name: str, scopes: Iterable[str], *, queues: Iterable[str] = ("*",), expires_in: float | None = None
+        self,
+        name: str,
+        scopes: Iterable[str],
+        *,
+        queues: Iterable[str] = ("*",),
+        expires_in: float | None = None,
+        until: datetime | None = None,
     ) -> str:
         """Make a token and return its secret, which is not stored and cannot be read again.
 
@@ -23,9 +30,10 @@ class AsyncTokens(Twin[Tokens]):
         :param scopes: of ``read``, ``enqueue``, ``work`` and ``manage``.
         :param queues: glob patterns of the queues, feeds and topics that the scopes are for.
         :param expires_in: seconds; default: it does not expire.
+        :param until: it expires at this time at the latest.
         :raises ArgumentError: the name is taken, or an argument is outside its allowed range.
         """
-        return await run(self._sync.create, name, scopes, queues=queues, expires_in=expires_in)
+        return await run(self._sync.create, name, scopes, queues=queues, expires_in=expires_in, until=until)
 
     async def find(self, secret: str) -> Token | None:
         """The token with this secret; None if there is none, or it has expired or was revoked."""

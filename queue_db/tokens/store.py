@@ -11,17 +11,19 @@ from queue_db.store.base import Transaction
 from queue_db.tokens.tables import token_tables
 
 
-def create(tx: Transaction, values: dict[str, Any], lasts: int | None) -> bool:
+def create(tx: Transaction, values: dict[str, Any], lasts: int | None, until: int | None) -> bool:
     """Make a token; False if there is one of this name, also a revoked one.
 
     :param lasts: microseconds; None: it does not expire.
+    :param until: it expires at this time at the latest, microseconds since 1970.
     :raises IntegrityError: another transaction has just made it: try again.
     """
     table = token_tables(tx.tables).tokens
     if tx.connection.execute(select(table.c.name).where(table.c.name == values["name"])).first() is not None:
         return False
     now = tx.read_clock()
-    made = insert(table).values(created_at=now, expires_at=None if lasts is None else now + lasts, **values)
+    ends = [moment for moment in (None if lasts is None else now + lasts, until) if moment is not None]
+    made = insert(table).values(created_at=now, expires_at=min(ends, default=None), **values)
     tx.connection.execute(made)
     return True
 

@@ -79,7 +79,15 @@ class Tokens:
         #: How many tokens were revoked, and sessions ended, by this object: what was found before the last one may be wrong now.
         self.revocations = 0
 
-    def create(self, name: str, scopes: Iterable[str], *, queues: Iterable[str] = ("*",), expires_in: float | None = None) -> str:
+    def create(
+        self,
+        name: str,
+        scopes: Iterable[str],
+        *,
+        queues: Iterable[str] = ("*",),
+        expires_in: float | None = None,
+        until: datetime | None = None,
+    ) -> str:
         """Make a token and return its secret, which is not stored and cannot be read again.
 
         :param name: the person or program that uses it; the action log shows it. Names are not used twice, also not after
@@ -87,6 +95,7 @@ class Tokens:
         :param scopes: of ``read``, ``enqueue``, ``work`` and ``manage``.
         :param queues: glob patterns of the queues, feeds and topics that the scopes are for.
         :param expires_in: seconds; default: it does not expire.
+        :param until: it expires at this time at the latest.
         :raises ArgumentError: the name is taken, or an argument is outside its allowed range.
         """
         arguments.name("name", name, TOKEN_NAME_LENGTH)
@@ -99,6 +108,7 @@ class Tokens:
         if not 1 <= len(patterns) <= MOST_PATTERNS:
             raise ArgumentError(f"queues has {len(patterns)} patterns: give 1 to {MOST_PATTERNS}")
         lasts = None if expires_in is None else arguments.seconds("expires_in", expires_in, zero=False)
+        ends = arguments.moment("until", until)
         secret = PREFIX + secrets.token_urlsafe(_RANDOM)
         values = {
             "name": name,
@@ -106,7 +116,7 @@ class Tokens:
             "scopes": " ".join(item for item in SCOPES if item in given),
             "queues": json.dumps(patterns),
         }
-        if not self._core.run(Run("tokens.create", upserts=True), stored.create, values, lasts):
+        if not self._core.run(Run("tokens.create", upserts=True), stored.create, values, lasts, ends):
             raise ArgumentError(f"there is a token {name!r}, active or revoked: choose another name")
         return secret
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +37,23 @@ log = logging.getLogger("queue_db.worker")
 _CHECK_TIMEOUTS = 0.5
 
 
+Work = Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]]
+
+
+class UnbegunError(asyncio.CancelledError):
+    """A coroutine was cancelled before its first step."""
+
+
 class Loop:
     """Calls coroutines, all on one event loop in a thread of its own. :class:`HostedLoop` calls them on the application's loop.
 
     :param work: calls the handler of a job and reports its end, even after a cancellation; raises nothing.
+    :param unbegun: reports the end of a job whose coroutine was cancelled before its first step.
     """
 
-    def __init__(self, work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]], name: str) -> None:
+    def __init__(self, work: Work, unbegun: Callable[[LeasedJob, HandlerSpec], None], name: str) -> None:
         self._work = work
+        self._unbegun = unbegun
         # The tasks of the running coroutines.
         self._tasks: dict[LeasedJob, asyncio.Task[Any] | None] = {}
         self._loop = asyncio.new_event_loop()
@@ -73,7 +83,13 @@ class Loop:
 
     def _begin(self, assignments: list[Assignment]) -> None:
         for job, spec in assignments:
-            self._loop.create_task(self._noted(job, self._work(job, spec)))
+            work = self._work(job, spec)
+            self._loop.create_task(self._noted(job, work)).add_done_callback(partial(self._ended, job, spec, work))
+
+    def _ended(self, job: LeasedJob, spec: HandlerSpec, work: Coroutine[Any, Any, None], _: asyncio.Task[Any]) -> None:
+        if getcoroutinestate(work) == CORO_CREATED:  # the application has cancelled all tasks of its loop, for example
+            work.close()
+            self._unbegun(job, spec)
 
     async def _noted(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
         self._tasks[job] = asyncio.current_task()
@@ -150,7 +166,9 @@ class Execution:
             self._threads = Threads(options.slots, self._call, options.names, urgency_of(options))
         if any(spec.asynchronous for spec in specs) or worker.ends.need_loop:
             hosted = self._hosted
-            self._loop = Loop(self._await, worker.options.names) if hosted is None else hosted.coroutines(self._await)
+            named = worker.options.names
+            both = self._await, self._unbegun
+            self._loop = Loop(*both, named) if hosted is None else hosted.coroutines(*both)
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""
@@ -260,6 +278,12 @@ class Execution:
             self._reports.put(partial(self.finish, job, spec, outcome, seconds))  # the loop does not wait for other reports
         else:
             self.finish(job, spec, outcome, seconds)
+
+    def _unbegun(self, job: LeasedJob, spec: HandlerSpec) -> None:
+        if spec.many is not None and self._lists is not None:
+            self._lists.unbegun(job, spec, UnbegunError())
+        else:
+            self._finish_on_loop(job, spec, UnbegunError(), None)
 
     def _begun(self, jobs: Sequence[LeasedJob], spec: HandlerSpec) -> Handler:
         """Note that the handler of a list is about to be called with these jobs; return its function."""
@@ -452,6 +476,8 @@ async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Whether the running task was cancelled by a call of its ``cancel``, and not by a future that it awaits."""
+    """Whether a task was cancelled by a call of its ``cancel``, and not by a future that it awaits."""
+    if isinstance(error, UnbegunError):
+        return True
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

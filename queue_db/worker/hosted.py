@@ -10,19 +10,23 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
 
 from queue_db.errors import ConfigurationError
 from queue_db.leased_job import LeasedJob
-from queue_db.worker.executor import Loop
+from queue_db.worker.executor import Loop, Work
 from queue_db.worker.handlers import HandlerSpec
 
 log = logging.getLogger("queue_db.worker")
 
 #: Seconds after which an event loop that does not answer is logged.
 SILENT = 5.0
+
+#: Seconds after which a loop that does not run is taken for one that has ended.
+STANDS_STILL = 5.0
 
 # Seconds for which the end of the block waits for coroutines that were cancelled.
 _CANCELLED = 5.0
@@ -132,9 +136,9 @@ class Hosted:
 
     # --- called by the threads of the run ---------------------------------------------------------------------------
 
-    def coroutines(self, work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]]) -> HostedLoop:
+    def coroutines(self, work: Work, unbegun: Callable[[LeasedJob, HandlerSpec], None]) -> HostedLoop:
         """What calls the coroutines of the run, on the loop of the application."""
-        self._coroutines = HostedLoop(work, self._loop, self._context)
+        self._coroutines = HostedLoop(work, unbegun, self._loop, self._context)
         return self._coroutines
 
     def look_after(self) -> None:
@@ -204,12 +208,14 @@ class HostedLoop(Loop):
 
     def __init__(
         self,
-        work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]],
+        work: Work,
+        unbegun: Callable[[LeasedJob, HandlerSpec], None],
         loop: asyncio.AbstractEventLoop,
         context: Context,
     ) -> None:
         # Loop.__init__ is not called: it makes a loop and a thread.
         self._work = work
+        self._unbegun = unbegun
         self._tasks = {}
         self._loop = loop
         self._context = context
@@ -225,6 +231,22 @@ class HostedLoop(Loop):
     def cancel(self, job: LeasedJob) -> None:
         with suppress(RuntimeError):
             super().cancel(job)
+
+    def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine on the loop, and wait for its end in the calling thread, but not for a loop that stands still.
+
+        :raises RuntimeError: the loop has ended, or has not run for some seconds.
+        """
+        try:
+            result = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise
+        while not wait([result], STANDS_STILL).done:
+            if not self._loop.is_running():
+                result.cancel()
+                raise RuntimeError(f"the event loop of the application has ended before {coroutine!r}")
+        result.result()
 
     def _end(self) -> None:
         """Cancel the coroutines that are not cancelled yet: a second cancellation would interrupt what they do at their end."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from queue_db.codecs import JSONCodec
 from queue_db.errors import HandlerProcessError
 from queue_db.leased_job import LeasedJob, row_of
-from queue_db.model import Verdict
+from queue_db.model import INTERRUPTIONS_HEADER, Verdict
 from queue_db.outcomes import Retry
 from queue_db.queue import Queue
 from queue_db.verbs.fenced_change import FencedChange
@@ -23,9 +23,6 @@ from queue_db.verbs.settle import INTERRUPT
 from queue_db.worker.logs import about
 
 log = logging.getLogger("queue_db.worker")
-
-#: The header of a job with the number of its interruptions.
-HEADER = "interruptions"
 
 #: After so many interruptions of a job, interrupted attempts count.
 INTERRUPTIONS = 5
@@ -87,7 +84,7 @@ def _with_one_more(job: LeasedJob, most: int) -> str | None:
     headers = job.headers
     if not headers and row_of(job).headers not in {None, "", "{}"}:
         return None  # not a JSON object
-    number = headers.get(HEADER, 0)
+    number = headers.get(INTERRUPTIONS_HEADER, 0)
     if not isinstance(number, int) or number >= most:
         return None
-    return _CODEC.encode({**headers, HEADER: number + 1})
+    return _CODEC.encode({**headers, INTERRUPTIONS_HEADER: number + 1})

@@ -21,6 +21,9 @@ from queue_db.worker.leases import InFlight, LeaseCheck
 from queue_db.worker.logs import current
 from queue_db.worker.threads import Assignment
 
+ListHandler = Callable[[Any], Any]
+"""A function of a list of jobs. A HandlerSpec has it as a Handler."""
+
 
 class Calls(NamedTuple):
     """What lists need of the handler calls of their run."""
@@ -28,7 +31,7 @@ class Calls(NamedTuple):
     in_flight: InFlight
     lease_check: LeaseCheck
     #: Notes that a handler is about to be called with these jobs; returns its function.
-    begun: Callable[[Sequence[LeasedJob], HandlerSpec], Handler]
+    begun: Callable[[Sequence[LeasedJob], HandlerSpec], ListHandler]
     #: Reports the outcome of a job, and for how many seconds the handler ran; None: it was not called.
     ended: Callable[[LeasedJob, HandlerSpec, object, float | None], None]
     #: Frees the slot of a job without a lease.
@@ -111,11 +114,18 @@ class Lists:
         return left
 
     def to_cancel(self, job: LeasedJob) -> LeasedJob | None:
-        """The job whose call is to be cancelled when ``job`` is abandoned; None: other jobs of the list still need the call."""
-        jobs = self._of.get(job)
-        if jobs is None:
-            return job
-        return None if any(other in self._calls.in_flight for other in jobs.jobs) else jobs.jobs[0]
+        """The job whose call is to be cancelled when ``job`` is abandoned; None: other jobs of the list still need the call.
+
+        No job joins the list of a call that is to be cancelled.
+        """
+        with self._lock:
+            jobs = self._of.get(job)
+            if jobs is None:
+                return job
+            if any(other in self._calls.in_flight for other in jobs.jobs):
+                return None
+            self._close(jobs)
+            return jobs.jobs[0]
 
     def _close(self, jobs: JobList) -> None:
         """Let a list take no more jobs, and end its wait. The caller holds the lock."""
@@ -142,7 +152,7 @@ class Lists:
             function = self._calls.begun(jobs, spec)
             given += jobs
             began = time.monotonic()
-            outcome = function(given)  # type: ignore[arg-type]
+            outcome = function(given)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its jobs only
             outcome = error
         self._end(_in_order(jobs, given), spec, outcome, began)
@@ -165,7 +175,7 @@ class Lists:
 
             async def call(_: LeasedJob) -> object:
                 current.set(None)  # a line of the log is about no single job
-                return await function(given)  # type: ignore[arg-type]
+                return await function(given)
 
             given += jobs
             began = time.monotonic()
@@ -173,6 +183,10 @@ class Lists:
         except BaseException as error:  # noqa: BLE001 - also CancelledError, after all jobs were abandoned
             outcome = error
         self._end(_in_order(jobs or self._closed(first), given), spec, outcome, began)
+
+    def unbegun(self, first: LeasedJob, spec: HandlerSpec, outcome: object) -> None:
+        """Report an outcome of the jobs of a list whose call will not begin."""
+        self._end(self._closed(first), spec, outcome, None)
 
     def _closed(self, first: LeasedJob) -> list[LeasedJob]:
         """Let the list of this job take no more jobs; return its jobs."""
@@ -259,7 +273,7 @@ def _checked(outcome: object) -> object:
         return error
 
 
-def of_one(spec: HandlerSpec, function: Handler) -> Handler:
+def of_one(spec: HandlerSpec, function: ListHandler) -> Handler:
     """A function of one job that calls ``function``, the handler of a list, with a list of this job."""
 
     def outcome(job: LeasedJob, returned: object) -> object:
@@ -269,9 +283,9 @@ def of_one(spec: HandlerSpec, function: Handler) -> Handler:
         return one
 
     def call(job: LeasedJob) -> object:
-        return outcome(job, function([job]))  # type: ignore[arg-type]
+        return outcome(job, function([job]))
 
     async def call_on_loop(job: LeasedJob) -> object:
-        return outcome(job, await function([job]))  # type: ignore[arg-type]
+        return outcome(job, await function([job]))
 
     return call_on_loop if spec.asynchronous else call

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import claimed_by
+from queue_db.resumable import Claimant
 from queue_db.slices import Slots, slots
 from queue_db.worker.completer import Completer
 from queue_db.worker.dispatch import Dispatch
@@ -52,6 +53,9 @@ _COMMANDS = 0.5
 # Seconds between two checks whether all results are reported.
 _REPORTED = 0.005
 
+#: Seconds between two tries to keep the shares of limited queues after the last claim.
+KEEP_EVERY = 0.5
+
 #: A handler is stuck if it still runs this many seconds after its job was abandoned. Coroutines and processes are stopped earlier.
 STUCK_AFTER = 5.0
 
@@ -60,11 +64,12 @@ _CHECK_STUCK = 1.0
 _CHECK_MEMORY = 1.0
 
 
-class Run:
+class Run(Claimant):
     """One run of a worker. The thread in ``Worker.run()`` calls its methods, except those of the last section."""
 
     def __init__(self, worker: Worker, commands: Commands, lock: threading.Lock) -> None:
         options = worker.options
+        super().__init__(at_most_once=options.at_most_once)
         self.worker = worker
         self._hosted = worker.hosted
         self._commands = commands
@@ -80,10 +85,10 @@ class Run:
         self._why = "an error"
         # The option that ends the run to be started again; None: no option does so.
         self._recycles: str | None = None
-        #: Set when nothing more is claimed and no more handlers are called.
-        self.stopping = threading.Event()
         #: Set when the end of the run stops waiting for a claim that is under way. Jobs of this claim are then released.
         self.left = threading.Event()
+        # Set when the end of the run no longer waits for jobs in hand.
+        self._ending = threading.Event()
         self._ended = threading.Event()
         self.in_flight = InFlight(options.limits)
         self.progress = Progress(worker.db.core, self.in_flight)
@@ -296,6 +301,7 @@ class Run:
 
     def end(self) -> None:
         """Release the jobs that are still in flight, report the last results, end the threads."""
+        self._ending.set()
         self._fetching.join(_CLAIM)
         self.left.set()
         self._release_unstarted()  # with a grace time of 0 there was no time for that
@@ -362,6 +368,8 @@ class Run:
                 self.fetcher.run(until_empty=until_empty)
         finally:
             self.drained()
+        while not self._ending.wait(KEEP_EVERY):
+            self.fetcher.keep_shares()  # else they expire while a job runs that is longer than its first lease
 
     def _status(self) -> Status:
         """What the worker's row shows."""

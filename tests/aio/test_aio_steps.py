@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db import ArgumentError, JobNotFoundError, LeaseLostError, Suspended, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue
@@ -61,6 +63,51 @@ async def test_each_verb_is_awaited(mail: AsyncQueue) -> None:
     assert await last.complete() is Verdict.APPLIED
     with pytest.raises(JobNotFoundError):
         await steps.send(job.id, "approved")
+
+
+async def test_a_step_is_stored_with_the_transaction_of_its_caller(mail: AsyncQueue) -> None:
+    job = await leased(mail)
+    other = await mail.enqueue("other")
+
+    async def put_off(using: AsyncConnection | AsyncSession) -> int:
+        return await mail.enqueue("follow up", using=using)
+
+    with suppress(RuntimeError):
+        async with mail.transaction() as connection:
+            await job.step("book", put_off, connection, using=connection)
+            raise RuntimeError
+    assert await mail.db.steps.list(job.id) == []
+    async with mail.transaction() as connection, AsyncSession(connection) as session:
+        made = await job.step("book", put_off, session, using=session)
+        with pytest.raises(ArgumentError, match="has had the step 'book'"):
+            await job.step("book", put_off, session, using=session)
+    (step,) = await mail.db.steps.list(job.id)
+    assert (step.name, step.value, (await mail.get(made)).kind) == ("book", made, "follow up")
+    await mail.cancel(job.id)
+    with pytest.raises(LeaseLostError):
+        async with mail.transaction() as connection:
+            await job.step("late", put_off, connection, using=connection)
+    assert {one.id for one in await mail.claim(9)} == {other, made}
+
+
+async def test_a_job_does_not_sleep_beside_a_step(mail: AsyncQueue) -> None:
+    job = await leased(mail)
+    begun = asyncio.Event()
+
+    async def charge() -> str:
+        begun.set()
+        await asyncio.sleep(0)
+        return "paid"
+
+    async def sleep() -> None:
+        await begun.wait()
+        await job.sleep(60)
+
+    charged, slept = await asyncio.gather(job.step("charge", charge), sleep(), return_exceptions=True)
+    assert charged == "paid"
+    assert isinstance(slept, ArgumentError)
+    assert "while its step 'charge' runs: wait for it first" in str(slept)
+    assert await job.complete()
 
 
 async def test_a_lost_lease_stores_nothing(mail: AsyncQueue) -> None:

@@ -124,7 +124,8 @@ class Checker:
         #: Marks of messages, which may become jobs.
         self.messages = {mark for one in operations if one.name == "publish" for mark in one.arguments["marks"]}
         self.effects = {
-            what: Counter(mark for kind, mark in final.ledger if kind == what) for what in ("enqueued", "inside", "outside")
+            what: Counter(mark for kind, mark in final.ledger if kind == what)
+            for what in ("enqueued", "inside", "outside", "steps")
         }
 
     def check(self) -> list[Violation]:
@@ -242,15 +243,15 @@ class Checker:
                     self.violated("doubled", f"lease {job_id}:{version} was settled {number} times", *both)
 
     def effects_once(self) -> None:
-        """An effect in the transaction of the completion is there exactly once; one before it, at least once."""
+        """An effect in the transaction of a completion or a step is there exactly once; one before it, at least once."""
         for job in self.enqueued.values():
-            if job.kind not in {"inside", "outside"}:
+            if job.kind not in {"inside", "outside", "steps"}:
                 continue
             number, history = self.effects[job.kind][job.mark], self.history(job.mark)
             done = job.by.ok and not job.skipped
             if not number and (done or any(end.applied for end in self._ends(job.mark))):
                 self.violated("effect lost", f"job {job.mark} has had no effect", *history)
-            if job.kind == "inside" and number > 1:
+            if job.kind != "outside" and number > 1:
                 self.violated("effect doubled", f"job {job.mark} has had its effect {number} times", *history)
             if number and (job.by.failed or job.skipped):
                 self.violated("unexpected", f"job {job.mark} was refused, and has had its effect", *history)

@@ -41,7 +41,7 @@ def produce(client: Client) -> None:
 
 def _job(rng: random.Random) -> tuple[str, dict[str, Any]]:
     """The kind and the options of a job."""
-    kind = rng.choices(["plain", "inside", "outside", "doomed"], [5, 5, 2, 0.5])[0]
+    kind = rng.choices(["plain", "inside", "outside", "steps", "doomed"], [5, 5, 1, 1, 0.5])[0]
     options: dict[str, Any] = {"max_attempts": DOOMED if kind == "doomed" else NEVER_DIES}
     if rng.random() < 0.1:
         options["delay"] = round(rng.uniform(0, 1.0), 2)
@@ -220,8 +220,8 @@ def _work(client: Client, queue: Queue, jobs: Sequence[LeasedJob]) -> list[Lease
             )
         if job.kind == "inside":
             _complete_inside(client, job, rng)
-        elif job.kind == "outside":
-            if _effect_outside(client, job):
+        elif job.kind in EFFECTS:
+            if EFFECTS[job.kind](client, job):
                 together.append(job)
         elif fate == "at once":
             _settle(client, "complete", [job], job.complete)
@@ -262,6 +262,21 @@ def _effect_outside(client: Client, job: LeasedJob) -> bool:
     return bool(client.do("effect", call, interrupts=False, mark=job.payload))
 
 
+def _effect_in_a_step(client: Client, job: LeasedJob) -> bool:
+    """With the effect in a step before it, whose record is in the transaction of the effect."""
+
+    def call() -> bool:
+        with ledger.transaction(client.engine) as connection:
+            job.step("effect", ledger.write, connection, "steps", job.payload, client.name, using=connection)
+        return True
+
+    return bool(client.do("step", call, interrupts=False, mark=job.payload))
+
+
+#: What is done before the completion, by the kind of the job.
+EFFECTS = {"outside": _effect_outside, "steps": _effect_in_a_step}
+
+
 # --- workers --------------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +298,7 @@ class Handler:
             if _complete_inside(self.client, job, rng):
                 return None
             raise RolledBack  # otherwise the worker would complete it
-        if job.kind == "outside" and not _effect_outside(self.client, job):
+        if job.kind in EFFECTS and not EFFECTS[job.kind](self.client, job):
             raise RolledBack
         verb = "fail" if job.kind == "doomed" or fate == "fail" else "snooze" if fate == "snooze" else "complete"
         # By whatever lease the worker has then.
@@ -306,7 +321,7 @@ def work(client: Client) -> None:
     # ``poll`` bounds how long it stays away from an idle queue.
     worker = Worker(client.db, WORK, concurrency=4, lease=client.order.lease, poll=0.2, grace=2.0)
     handler = Handler(client)
-    for kind in ("plain", "inside", "outside", "doomed"):
+    for kind in ("plain", "inside", "outside", "steps", "doomed"):
         worker.handles(kind, backoff=lambda _: AGAIN)(handler.handle)
     worker.on(handler.note)
     with worker:

@@ -163,6 +163,13 @@ def effect_twice(history: History) -> None:
     history.final.ledger.append(("inside", "c"))
 
 
+def step_twice(history: History) -> None:
+    history.enqueue("s", ids=[4], kind="steps")
+    history.claim(4, 1, "s")
+    history.complete(4, 1, "s")
+    history.final.ledger += [("steps", "s")] * 2
+
+
 def effect_never(history: History) -> None:
     history.final.ledger.remove(("inside", "c"))
 
@@ -231,6 +238,7 @@ def one_route(history: History) -> None:
         (two_with_a_key, "unique key"),
         (skipped_for_nothing, "unique key"),
         (effect_twice, "effect doubled"),
+        (step_twice, "effect doubled"),
         (effect_never, "effect lost"),
         (job_left, "left"),
         (hung, "stuck"),

@@ -1,8 +1,9 @@
 """Processes that are killed while they run a job of three steps: ``python -m tests.crash.stepper URL QUEUE TOGETHER|APART``.
 
-There is a job for each statement and each COMMIT of a run, and a process that kills itself before it sends this one. Then one
-process runs all jobs to their ends. It prints how many processes were killed. With APART the record of a step is written in a
-transaction of its own, after that of the step's own SQL.
+There is a job for each statement and each COMMIT that follows a claim, and a process that kills itself before it sends this one.
+Then one process runs all jobs to their ends. It prints how many processes were killed. With TOGETHER the record of each step is
+written in the transaction of the step's own SQL, which is opened in another way for each step. With APART it is written in a
+transaction of its own, after that one.
 """
 
 from __future__ import annotations
@@ -15,28 +16,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table, event, insert
+from sqlalchemy import BigInteger, Column, Connection, Engine, MetaData, String, Table, create_engine, event, insert
+from sqlalchemy.orm import Session
 
 from queue_db import LeasedJob, QueueDB
-from queue_db.slices import slices
-from queue_db.steps import records, resumption
 
 EFFECTS = Table("step_effects", MetaData(), Column("job_id", BigInteger), Column("step", String(20)))
 STEPS = ("reserve", "charge", "ship")
 
 #: More jobs than a run sends statements.
-MOST = 100
+MOST = 50
 
 LEASE = 3600
 #: Microseconds by which the clock of the process that takes over is ahead: the leases of the killed ones have ended.
 AHEAD = 2 * LEASE * 1_000_000
 
-#: What the processes need is imported before they fork.
-IMPORTED = (slices(), records, resumption)
 
-
-def handle(job: LeasedJob, how: str) -> None:
-    def write(connection: Connection, step: str) -> str:
+def handle(job: LeasedJob, how: str, engine: Engine) -> None:
+    def write(connection: Connection | Session, step: str) -> str:
         connection.execute(insert(EFFECTS).values(job_id=job.id, step=step))
         return step
 
@@ -44,8 +41,21 @@ def handle(job: LeasedJob, how: str) -> None:
         with job.source.transaction() as connection:
             return write(connection, step)
 
-    for step in STEPS:
-        done = job.step_transaction(step, write, step) if how == "TOGETHER" else job.step(step, write_apart, step)
+    def write_on_a_connection(step: str) -> str:
+        with job.source.transaction() as connection:
+            return job.step(step, write, connection, step, using=connection)
+
+    def write_in_a_session(step: str) -> str:
+        with Session(engine) as session, session.begin():
+            return job.step(step, write, session, step, using=session)
+
+    together: list[Callable[[str], str]] = [
+        lambda step: job.step_transaction(step, write, step),
+        write_on_a_connection,
+        write_in_a_session,
+    ]
+    for step, its_way in zip(STEPS, together, strict=True):
+        done = its_way(step) if how == "TOGETHER" else job.step(step, write_apart, step)
         assert done == step
 
 
@@ -62,11 +72,15 @@ def run(url: str, queue_name: str, how: str, kill_at: int | None) -> None:
             if sent == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        for name in ("before_cursor_execute", "commit"):
-            event.listen(db.database.engine, name, count)
-        for job in queue.claim(1 if kill_at is not None else MOST, lease=LEASE):
-            handle(job, how)
+        jobs = queue.claim(1 if kill_at is not None else MOST, lease=LEASE)
+        engine = create_engine(url)  # as a handler has one
+        for one in (db.database.engine, engine):
+            for name in ("before_cursor_execute", "commit"):
+                event.listen(one, name, count)
+        for job in jobs:
+            handle(job, how, engine)
             assert job.complete()
+        engine.dispose()
 
 
 def in_a_fork(work: Callable[[], object]) -> bool:
@@ -86,12 +100,9 @@ def in_a_fork(work: Callable[[], object]) -> bool:
 
 def main(url: str, queue_name: str, how: str) -> None:
     """Kill a process before each statement, until one comes to its end."""
-
-    def enqueue() -> None:
-        with QueueDB(url) as db:
-            db.queue(queue_name).enqueue_many([("order", None)] * MOST)
-
-    assert not in_a_fork(enqueue)
+    with QueueDB(url) as db:
+        db.queue(queue_name).enqueue_many([("order", None)] * MOST)
+    run(url, queue_name, how, MOST)  # what it imports and compiles, the forks of this process have
     killed = 0
     while in_a_fork(partial(run, url, queue_name, how, killed + 1)):
         killed += 1

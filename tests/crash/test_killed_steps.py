@@ -26,7 +26,14 @@ def effects(url: str, name: str, how: str) -> tuple[int, Counter[tuple[int, str]
     return killed, found
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"], scope="session")
+REST = pytest.mark.rest("make test kills on SQLite and PostgreSQL")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["sqlite", "postgresql", pytest.param("mysql", marks=REST), pytest.param("mariadb", marks=REST)],
+    scope="session",
+)
 def test_a_killed_process_repeats_no_step(own_url: str, name: str) -> None:
     killed, found = effects(own_url, name, "TOGETHER")
     assert killed >= 5 * len(STEPS), "a step sends more statements than that"

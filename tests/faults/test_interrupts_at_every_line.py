@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, delete, func, make_url, select
 
-from queue_db import LeasedJob, QueueDB
+from queue_db import LeasedJob, QueueDB, Suspended
 from queue_db.database.connections import Connections
 from queue_db.dialects import raw_cursor
 from queue_db.dialects.postgresql_server import PostgreSQLServer
@@ -43,6 +44,12 @@ class Stage:
         jobs = self.db.store.tables.jobs
         found = self._observer.execute(select(jobs.c.id, jobs.c.version).where(jobs.c.queue == self.queue.name))
         return dict(tuple(row) for row in found)
+
+    def steps(self) -> int:
+        """The number of committed steps of the leased jobs."""
+        steps = self.db.store.tables.slices["steps"]
+        ids = [job.id for job in self.jobs]
+        return int(self._observer.execute(select(func.count()).select_from(steps).where(steps.c.job_id.in_(ids))).scalar_one())
 
     def clear(self) -> None:
         """Delete the jobs."""
@@ -140,6 +147,36 @@ def nothing(stage: Stage) -> int:
     return 0
 
 
+def charge(stage: Stage) -> None:
+    assert stage.jobs[0].step("charge", lambda: 1) == 1
+
+
+def charge_in_a_block(stage: Stage) -> None:
+    with stage.queue.transaction() as connection:
+        stage.jobs[0].step("charge", lambda: stage.queue.enqueue("b", using=connection), using=connection)
+
+
+def sleeps(stage: Stage) -> None:
+    with suppress(Suspended):
+        stage.jobs[0].sleep(60)
+
+
+def steps_and_jobs(stage: Stage) -> tuple[list[int | None], int, int]:
+    return held(stage), count(stage), stage.steps()
+
+
+def charged(before: tuple[Any, int, int], stage: Stage) -> list[Any]:
+    return [before, (before[0], before[1], 1)]
+
+
+def charged_and_more(before: tuple[Any, int, int], stage: Stage) -> list[Any]:
+    return [before, (before[0], before[1] + 1, 1)]
+
+
+def asleep(before: tuple[list[int], int, int], stage: Stage) -> list[Any]:
+    return [before, ([version + 1 for version in before[0]], before[1], 1)]
+
+
 VERBS: dict[str, Verb] = {
     "enqueue": Verb(lambda stage: stage.queue.enqueue("a"), count, more(1)),
     "enqueue with a group": Verb(lambda stage: stage.queue.enqueue("a", group="g"), count, more(1)),
@@ -154,6 +191,9 @@ VERBS: dict[str, Verb] = {
     "publish": Verb(lambda stage: stage.feed.publish("a"), Stage.messages, more(1)),
     "a block": Verb(in_a_block, count, more(2)),
     "complete in a block": Verb(complete_in_a_block, lease_and_others, passed_on, leases=1),
+    "a step": Verb(charge, steps_and_jobs, charged, leases=1),
+    "a step in a block": Verb(charge_in_a_block, steps_and_jobs, charged_and_more, leases=1),
+    "sleep": Verb(sleeps, steps_and_jobs, asleep, leases=1),
     "peek": Verb(lambda stage: stage.queue.peek(), nothing, more(0), jobs=1),
 }
 

@@ -83,6 +83,17 @@ def test_a_token_that_ends_makes_none_that_lasts_longer(own: QueueDB) -> None:
     assert ends["shorter"] < ends["lasting"] <= ends["asks"]
 
 
+def test_a_token_that_is_made_later_than_its_end_was_compared_ends_with_its_maker(
+    own: QueueDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client(own, scopes=["read", "manage"], expires_in=600) as asks:
+        now = own.core.now
+        monkeypatch.setattr(own.core, "now", lambda: now() - 5_000_000)
+        assert asks.post("/api/v1/tokens", json={"name": "lasting", "scopes": ["read"]}).status_code == 201
+    ends = {one.name: one.expires_at for one in own.tokens.list()}
+    assert ends["lasting"] == ends["asks"]
+
+
 def test_a_stream_of_another_queue_is_not_known(own: QueueDB) -> None:
     prepare(own)
     mine = Actor("me", frozenset({"manage"}), ("mine",))

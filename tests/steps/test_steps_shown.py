@@ -92,6 +92,10 @@ def test_more_callbacks_than_a_service_takes_are_refused(serve: Serve, db: Queue
     client = serve(Settings(callbacks=True, callback_rate=0.001))
     answers = [client.post("/api/v1/callbacks/qdbc_1_x", json=1).status_code for _ in range(2)]
     assert answers == [404, 429]
+    elsewhere = httpx2.HTTPTransport(local_address="127.0.0.2", verify=False)
+    with httpx2.Client(base_url=client.base_url, transport=elsewhere) as neighbour:
+        answer = neighbour.post("/api/v1/callbacks/qdbc_1_x", json=1)
+    assert answer.status_code == 404, "a stranger uses up his own rate"
 
 
 def test_no_log_has_the_token(queue: Queue, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:  # noqa: F811

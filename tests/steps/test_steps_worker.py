@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from sqlalchemy import text
 from queue_db import ArgumentError, ConfigurationError, LeasedJob, Queue, QueueDB, State, Suspended
 from queue_db.aio import AsyncLeasedJob
 from queue_db.leased_job import claimed_by
+from queue_db.resumable import Claimant
 from queue_db.steps.resumption import AsyncLoop, Loop
 from queue_db.testing import async_job, drain
 from queue_db.testing import job as made_job
@@ -89,7 +89,7 @@ def test_a_stop_releases_no_job_while_another_step_of_it_is_under_way(queue: Que
 
     job_id = queue.enqueue("order")
     for expected in (["beside", "charge"], ["beside", "charge", "after"]):
-        with claimed_by(SimpleNamespace(stopping=stopping)):
+        with claimed_by(Claimant(stopping=stopping)):
             (job,) = queue.claim()
         if "after" in expected:
             stopping.clear()
@@ -115,7 +115,7 @@ def test_a_stop_ends_a_run_at_a_step_within_a_loop_and_at_all_steps_after_it(que
         loop.check()
 
     queue.enqueue("order")
-    with claimed_by(SimpleNamespace(stopping=stopping)):
+    with claimed_by(Claimant(stopping=stopping)):
         (job,) = queue.claim()
     with pytest.raises(Suspended):
         job.loop("loop", within)

@@ -21,6 +21,7 @@ from queue_db import (
     PayloadError,
     QueueDB,
     Snooze,
+    Suspended,
 )
 from queue_db.aio import AsyncLeasedJob, AsyncQueueDB
 from queue_db.tasks import TaskJob, Tasks
@@ -111,6 +112,58 @@ async def test_a_task_that_takes_an_async_leased_job_gets_one() -> None:
         await asyncio.to_thread(order.enqueue, 9)
     assert [run.outcome for run in inlined.runs] == [7, 8, 9]
     assert all(issubclass(one, AsyncLeasedJob) for one in seen)
+
+
+def test_for_a_task_that_sleeps_or_waits_the_time_passes_at_once() -> None:
+    of_shop = Tasks()
+
+    @of_shop.task(queue="shop")
+    def order(job: LeasedJob, user: int) -> str:
+        job.step("charge", seen.append, user)
+        job.sleep(3600)
+        try:
+            job.wait_for("paid", timeout=60)
+        except TimeoutError:
+            seen.append("not paid")
+        return f"approved by {job.wait_for('approved')}"
+
+    async def charge(user: int) -> None:
+        seen.append(user)
+
+    @of_shop.task(queue="shop")
+    async def async_order(job: AsyncLeasedJob, user: int) -> str:
+        await job.step("charge", charge, user)
+        await job.sleep(3600)
+        return f"approved by {await job.wait_for('approved')}"
+
+    with inline_tasks(of_shop, signals={"approved": "ann"}) as inlined:
+        assert order.result(order.enqueue(7), timeout=1) == "approved by ann"
+        assert seen == [7, "not paid"]
+        assert asyncio.run(aresult_of(async_order, 8)) == "approved by ann"
+        assert async_order.result(async_order.enqueue(9), timeout=1) == "approved by ann"
+        assert (seen[2:], len(inlined.runs)) == ([8, 9], 3)
+        inlined.signals.clear()
+        with pytest.raises(ConfigurationError, match=r"order waits for the signal 'approved'.*signals=\{'approved': …\}"):
+            order.enqueue(10)
+        assert isinstance(inlined.runs[-1].error, ConfigurationError)
+        inlined.signals["paid"] = inlined.signals["approved"] = "bob"
+        assert order.result(order.enqueue(11), timeout=1) == "approved by bob"
+        assert seen[-1] == 11
+
+
+async def aresult_of(task: Any, user: int) -> Any:
+    return await task.aresult(await task.aenqueue(user), timeout=1)
+
+
+def test_a_suspension_that_no_verb_has_made_fails_the_task() -> None:
+    of_shop = Tasks()
+
+    @of_shop.task(queue="shop")
+    def order() -> None:
+        raise Suspended(1, "was not suspended")
+
+    with inline_tasks(of_shop), pytest.raises(HandlerResultError, match="only verbs of the job do that"):
+        order.enqueue()
 
 
 def test_a_task_of_a_task_runs_after_it(inlined: InlineTasks) -> None:

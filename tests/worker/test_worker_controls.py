@@ -284,6 +284,28 @@ def test_a_worker_that_waits_for_its_last_job_keeps_its_share(queue, sent, runni
         go.set()
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_worker_that_stops_keeps_its_share_for_its_last_job(queue, sent, running, monkeypatch):
+    monkeypatch.setattr("queue_db.worker.fetcher.READ_CONTROLS_EVERY", 0.0)
+    monkeypatch.setattr("queue_db.worker.run.KEEP_EVERY", 0.01)
+    queue.limit(concurrency=1)
+    queue.enqueue("n")
+    entered, go = threading.Event(), threading.Event()
+
+    def handler(job):
+        entered.set()
+        assert go.wait(PATIENCE)
+
+    worker = serving(queue, handler, grace=HOURS)
+    with running(worker):
+        assert entered.wait(PATIENCE)
+        worker.stop()
+        wait_for(worker._run.stopping.is_set)
+        before = sent.count("limits.take_share")
+        wait_for(lambda: sent.count("limits.take_share") > before + 2)
+        go.set()
+
+
 @pytest.mark.usefixtures("nothing_but_events")
 def test_a_worker_whose_rivals_have_it_all_asks_now_and_then(queue, db, open_db, sent):
     queue.limit(concurrency=3)

@@ -224,7 +224,8 @@ async def test_a_cancellation_at_any_wait_of_start_and_end_leaves_no_lease_and_n
         queue.enqueue("n")
 
     assert await cancel_everywhere(lambda at: block(), check) >= 4
-    assert not [thread for thread in threading.enumerate() if repr(queue.name) in thread.name and not thread.daemon]
+    # The thread of the run tells its end, and then ends.
+    await until(lambda: not [one for one in threading.enumerate() if repr(queue.name) in one.name and not one.daemon])
 
 
 @on_sqlite
@@ -320,6 +321,54 @@ async def test_a_coroutine_that_the_application_cancels_does_not_use_up_its_atte
     assert queue.get(outside).attempts == 0
     assert queue.get(own).attempts == 1
     log.wait("the application has cancelled its coroutine; the attempt does not count")
+
+
+@on_sqlite
+@pytest.mark.parametrize("many", [None, 2])
+async def test_a_coroutine_that_is_cancelled_before_its_first_step_frees_its_slot(queue: Queue, many: int | None) -> None:
+    """The application may cancel all tasks of its loop just when a job is claimed."""
+    cancelled: list[object] = []
+    done = asyncio.Event()
+
+    def cancelling(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        if getattr(coroutine, "__name__", "") == "_noted" and not cancelled:
+            cancelled.append(task)
+            task.cancel()
+        return task
+
+    async def handler(job: Any) -> None:
+        done.set()
+
+    worker = Worker(queue.db, queue.name, schedules=False, concurrency=many or 1)
+    worker.handles("n", many=many)(handler)
+    asyncio.get_running_loop().set_task_factory(cancelling)
+    queue.enqueue_many([("n", None)] * (many or 1))
+    async with worker:
+        await asyncio.wait_for(done.wait(), PATIENCE)
+        await until(lambda: worker.summary.completed == (many or 1))
+    assert (len(cancelled), worker.summary.released, worker.summary.failed) == (1, many or 1, 0)
+
+
+@on_sqlite
+def test_a_hook_of_the_stop_does_not_wait_for_a_loop_that_has_stopped(
+    queue: Queue, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not closed: nothing else says that the coroutine will never run."""
+    monkeypatch.setattr("queue_db.worker.hosted.STANDS_STILL", 0.01)
+    worker = serving(queue, print)
+
+    async def hook() -> None: ...
+
+    worker.on_stop(hook)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(worker.__aenter__())
+    worker.stop()
+    log.wait("failed at the end of the worker")
+    wait_for(lambda: not worker.running)
+    worker._leave()
+    loop.run_until_complete(asyncio.sleep(0))  # what was asked of it is cancelled
+    loop.close()
 
 
 @on_postgresql

@@ -70,6 +70,20 @@ def test_the_sixth_interruption_counts_and_a_job_that_outlasts_every_stop_dies(q
     assert queue.get(job_id).state is State.DEAD
 
 
+@pytest.mark.parametrize("headers", [{"trace": "ü"}, None])
+def test_a_redriven_job_may_be_interrupted_as_often_as_a_new_one(queue, interrupt, log, headers):
+    job_id = queue.enqueue("work", max_attempts=1, headers=headers)
+    interrupt(max_interruptions=1)
+    assert queue.get(job_id).headers == {**(headers or {}), "interruptions": 1}
+    interrupt(max_interruptions=1)
+    assert queue.claim() == []
+    assert queue.get(job_id).state is State.DEAD
+    queue.db.dead.redrive(job_id)
+    assert queue.get(job_id).headers == (headers or {})
+    interrupt(max_interruptions=1)
+    assert (queue.get(job_id).attempts, log.count("so this attempt counts")) == (0, 1)
+
+
 @TWO
 def test_several_jobs_of_one_stop_have_their_own_numbers(queue, running):
     """One has been interrupted too often, one has no headers, and one has headers that an INSERT by hand has left."""

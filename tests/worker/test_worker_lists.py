@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from queue_db.instrumentation import opentelemetry
 from queue_db.model import DeathReason
 from queue_db.testing import drain
 from queue_db.worker import Worker
+from queue_db.worker.leases import InFlight
+from queue_db.worker.lists import Lists
 from tests.patience import HOURS, PATIENCE, wait_for
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -299,6 +302,26 @@ def test_a_coroutine_is_cancelled_when_all_jobs_of_its_list_are_lost(queue, runn
             assert job.lost.wait(PATIENCE)
         assert cancelled.wait(PATIENCE)
         wait_for(lambda: worker.stuck == 0 and worker.summary.lost == 2)
+
+
+@SQLITE
+def test_no_job_joins_a_list_whose_call_is_to_be_cancelled(queue):
+    """It would be cancelled with it, and its attempt would count."""
+    calls: Any = SimpleNamespace(in_flight=InFlight([queue.name]))
+    lists = Lists(calls)
+    worker = Worker(queue.db, queue.name)
+
+    @worker.handles("index", many=9, linger=HOURS)
+    async def index(jobs): ...
+
+    (spec,) = worker.handlers.all()
+    queue.enqueue_many([("index", 1), ("index", 2)])
+    first, second = queue.claim(2)
+    calls.in_flight.add(queue.name, [first])
+    assert lists.join([(first, spec)]) == [(first, spec)]
+    assert calls.in_flight.remove(first)
+    assert lists.to_cancel(first) is first
+    assert lists.join([(second, spec)]) == [(second, spec)]
 
 
 @SQLITE

@@ -19,7 +19,7 @@ from queue_db.steps.records import job_of
 
 router = APIRouter(tags=["callbacks"])
 
-# Who stands in the action log, and whose rate is counted.
+# Who stands in the action log.
 _NAME = "callback"
 
 
@@ -27,10 +27,10 @@ _NAME = "callback"
 async def call_back(request: Request, db: Db, token: str) -> None:
     """Send the signal that a job waits for, with the JSON body as its payload; without a body null.
 
-    404: the token was used, or it is none. 429: more callbacks in a second than this service takes.
+    404: the token was used, or it is none. 429: more callbacks in a second than this service takes from one address.
     """
     pressure: Pressure = request.app.state.callbacks
-    pressure.request(_NAME)
+    pressure.request("" if request.client is None else request.client.host)  # a stranger slows no other one
     if of(request).read_only:
         raise ForbiddenError("this service is read-only")
     who = Actor(_NAME, frozenset(), (), source=described(request.scope), request=request.scope.get(REQUEST_ID))

@@ -28,15 +28,17 @@ _MOST_TOKENS = 10_000
 
 
 class Pressure:
-    """Counts requests by token, and jobs by queue. Safe to share between threads.
+    """Counts requests by token or address, and jobs by queue. Safe to share between threads.
 
     :param rate: most requests of one token in a second; as many may come at once. None: any number.
     :param depths: most waiting jobs of a queue, by glob pattern of its name; the first that matches counts.
+    :param of: whose requests are counted together: those of a ``token``, or of an ``address``.
     """
 
-    def __init__(self, db: QueueDB, rate: float | None, depths: Mapping[str, int]) -> None:
+    def __init__(self, db: QueueDB, rate: float | None, depths: Mapping[str, int], of: str = "token") -> None:
         self._db = db
         self._rate = rate
+        self._of = of
         self._depths = dict(depths)
         self._lock = threading.Lock()
         # By token: requests that may come at once, and when that was so.
@@ -49,7 +51,7 @@ class Pressure:
         self._sampled: dict[str, datetime] = {}
 
     def request(self, who: str) -> None:
-        """Count a request. 429: the token sends too many."""
+        """Count a request. 429: the token or address sends too many."""
         if self._rate is None:
             return
         burst = max(1.0, self._rate)
@@ -66,7 +68,7 @@ class Pressure:
             raise RefusedError(
                 429,
                 "Too many requests",
-                f"this token may send {self._rate:g} requests in a second",
+                f"this {self._of} may send {self._rate:g} requests in a second",
                 code="too_many_requests",
                 retry_after=max(1, wait),
                 incident=IncidentType.TOO_MANY_REQUESTS,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, func, select
+from sqlalchemy.orm import Session
 
 from queue_db.codecs import JSONCodec
 from queue_db.db import QueueDB
-from queue_db.errors import ArgumentError, HandlerResultError, JobNotFoundError, LeaseLostError
+from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError, JobNotFoundError, LeaseLostError
 from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import State, Verdict
 from queue_db.outcomes import Suspended
 from queue_db.queue import Queue
+from queue_db.resumable import Claimant
 from queue_db.steps.resumption import MOST_BYTES, Loop
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes, OpenDB
@@ -200,6 +202,45 @@ class TestSteps:
         fresh.step_transaction("book", notes.write, "fresh")
         assert notes.read() == ["fresh"]
 
+    def test_a_step_is_stored_with_the_transaction_of_its_caller(self, queue: Queue, notes: Notes) -> None:
+        def book(using: Connection | Session, text: str) -> str:
+            notes.write(using, text)
+            return text
+
+        job = leased(queue)
+        with suppress(RuntimeError), notes.engine.begin() as connection:
+            assert job.step("book", book, connection, "rolled back", using=connection) == "rolled back"
+            raise RuntimeError
+        assert (notes.read(), queue.db.steps.list(job.id)) == ([], [])
+        with Session(notes.engine) as session, session.begin():
+            assert job.step("book", book, session, "booked", using=session) == "booked"
+            with pytest.raises(ArgumentError, match="has had the step 'book'"):
+                job.step("book", book, session, "twice", using=session)
+        with notes.engine.begin() as connection, pytest.raises(ArgumentError, match="has had the step 'book'"):
+            job.step("book", book, connection, "twice", using=connection)
+        with pytest.raises(ArgumentError, match="has had the step 'book'"):
+            job.step("book", str)
+        assert job.release()
+        (again,) = queue.claim()
+        with notes.engine.begin() as connection:
+            assert again.step("book", book, connection, "twice", using=connection) == "booked"
+        assert notes.read() == ["booked"]
+
+    def test_a_lost_lease_is_raised_in_the_transaction_of_the_caller(
+        self, queue: Queue, rival_queue: Queue, clock: SettableClock, notes: Notes
+    ) -> None:
+        stale, fresh = taken_over(queue, rival_queue, clock)
+        with pytest.raises(LeaseLostError), notes.engine.begin() as connection:
+            stale.step("book", notes.write, connection, "stale", using=connection)
+        assert (notes.read(), queue.db.steps.list(fresh.id)) == ([], [])
+
+    def test_a_transaction_that_cannot_be_used_is_refused_before_the_call(self, queue: Queue, notes: Notes) -> None:
+        job = leased(queue)
+        engine: Any = notes.engine
+        with engine.connect() as connection, pytest.raises(ConfigurationError):
+            job.step("book", notes.write, connection, "no", using=engine)
+        assert notes.read() == []
+
     def test_a_replaced_job_begins_anew(self, queue: Queue, clock: SettableClock) -> None:
         job = leased(queue, unique_key="order")
         assert job.step("charge", lambda: "old") == "old"
@@ -332,6 +373,34 @@ class TestSleeps:
         assert queue.db.steps.list(fresh.id) == []
         assert fresh.complete()
 
+    def test_a_job_does_not_sleep_while_a_step_of_it_runs(self, queue: Queue) -> None:
+        """Its lease would end, so that the next run calls the function of the step again while it runs here."""
+        job = leased(queue)
+        begun, done = threading.Event(), threading.Event()
+
+        def charge() -> str:
+            begun.set()
+            assert done.wait(60)
+            return "paid"
+
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(job.step, "charge", charge)
+            try:
+                assert begun.wait(60)
+                with pytest.raises(ArgumentError, match=r"job\.sleep would end this run of job \d+ while its step 'charge' runs"):
+                    job.sleep(60)
+                with pytest.raises(ArgumentError, match=r"job\.wait_for would end this run"):
+                    job.wait_for("approved")
+            finally:
+                done.set()
+            assert running.result() == "paid"
+        assert job.release()
+        (again,) = queue.claim()
+        with pytest.raises(Suspended):
+            again.sleep(60)
+        with pytest.raises(ArgumentError, match=r"job\.sleep has ended this run of job \d+: begin no step beside it"):
+            again.step("late", lambda: pytest.fail("called"))
+
     def test_the_next_job_of_a_group_waits_for_one_that_sleeps(self, queue: Queue, clock: SettableClock) -> None:
         ran: list[int] = []
         first, second = (queue.enqueue("order", group="g") for _ in range(2))
@@ -405,7 +474,9 @@ class TestStepLoops:
         for _ in range(2):
             run(queue, handler)
         assert seen == [(0, 0)]  # it was done
-        job = leased(queue, priority=-1)
+        (first,) = queue.claim()
+        assert first.complete()
+        job = leased(queue)
         with pytest.raises(ZeroDivisionError):
             job.loop("pages", half)
         assert job.release()
@@ -425,7 +496,7 @@ class TestStepLoops:
                 loop.advance(number)
 
         job_id = queue.enqueue("order")
-        with claimed_by(SimpleNamespace(stopping=stopping)):
+        with claimed_by(Claimant(stopping=stopping)):
             assert run(queue, lambda job: job.loop("count", count_up)) == "suspended"
         assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.AVAILABLE, 0)
         assert run(queue, lambda job: job.loop("count", count_up)) == "completed"
@@ -441,7 +512,7 @@ class TestStepLoops:
             job.step("two", noted, ran, "two")
 
         queue.enqueue("order")
-        with claimed_by(SimpleNamespace(stopping=stopping)):
+        with claimed_by(Claimant(stopping=stopping)):
             assert run(queue, handler) == "suspended"
         assert run(queue, handler) == "completed"
         assert ran == ["one", "two"]

@@ -33,7 +33,10 @@ def count(tx: Transaction, queue: str) -> int:
 
 
 def job(
-    store: Store, queue: str | None, job_id: int, shown: Callable[[Mapping[str, ColumnElement[Any]]], Select[Any]]
+    store: Store,
+    queue: str | None,
+    job_id: int | ColumnElement[int],
+    shown: Callable[[Mapping[str, ColumnElement[Any]]], Select[Any]],
 ) -> Select[Any]:
     """The held job with this id, with the columns that a held job with a unique key has in the jobs table."""
     ours = spark_tables(store.tables)
