@@ -18,13 +18,14 @@ from queue_db.codecs import JSONCodec, plain
 from queue_db.errors import ArgumentError, ConfigurationError, JobDeadError, JobNotFoundError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Job
-from queue_db.outcomes import Cancel, Dead, Retry, Snooze, checked
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
-from queue_db.tasks import Enqueuing, Task, Tasks
+from queue_db.tasks import Enqueuing, ListTask, Task, Tasks
 from queue_db.tasks.places import Databases
 from queue_db.tasks.task import Batch, NewTask
 from queue_db.testing.jobs import job as job_of
 from queue_db.worker.handlers import awaited_job, takes_awaited_job
+from queue_db.worker.lists import outcome_of, outcomes_of
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueue, AsyncQueueDB
@@ -56,7 +57,7 @@ class TaskRun:
     #: What the function returned; None: it returned nothing, raised, or has not run yet.
     outcome: Any = None
     #: What the function raised.
-    error: Exception | None = None
+    error: BaseException | None = None
     done: bool = field(default=False, repr=False)
 
 
@@ -121,25 +122,30 @@ class InlineTasks:
         self._pending.append(run)
         return number
 
-    def _next(self, begun: Iterator[int]) -> TaskRun | None:
-        if not self._pending:
-            return None
-        if next(begun) >= MOST:
-            self._pending.clear()
-            raise RuntimeError(f"more than {MOST:,} jobs: does a task enqueue itself?")
-        return self._pending.popleft()
+    def _next(self, begun: Iterator[int]) -> list[TaskRun]:
+        """The jobs of the next call: one, or for a task of many jobs the list of those that wait; empty: none waits."""
+        runs: list[TaskRun] = []
+        while self._pending and len(runs) < (1 if not runs else runs[0].task.handling.get("many", 1)):
+            if runs and self._pending[0].task is not runs[0].task:
+                break
+            if next(begun) >= MOST:
+                self._pending.clear()
+                raise RuntimeError(f"more than {MOST:,} jobs: does a task enqueue itself?")
+            runs.append(self._pending.popleft())
+        return runs
 
     def _run(self) -> None:
         """Run what waits, unless a running task has enqueued it: then it runs when that task has ended."""
         if self._busy:
             return
-        self._busy, begun, errors = True, count(), list[Exception]()
+        self._busy, begun, errors = True, count(), list[BaseException]()
         try:
-            while run := self._next(begun):
+            while runs := self._next(begun):
                 try:
-                    self._ended(run, _called(run))
+                    returned = _called(runs)
                 except Exception as error:  # noqa: BLE001 - it is the task's
-                    errors.append(self._failed(run, error))
+                    returned = error
+                errors += _ended(runs, returned)
         finally:
             self._busy = False
         if errors and self._raises:
@@ -148,45 +154,56 @@ class InlineTasks:
     async def _arun(self) -> None:
         if self._busy:
             return
-        self._busy, begun, errors = True, count(), list[Exception]()
+        self._busy, begun, errors = True, count(), list[BaseException]()
         try:
-            while run := self._next(begun):
-                handler, job = run.task.handler, _given(run)
+            while runs := self._next(begun):
+                handler, given = runs[0].task.handler, _given(runs)
                 try:
                     asynchronous = inspect.iscoroutinefunction(handler)
-                    self._ended(run, await (handler(job) if asynchronous else asyncio.to_thread(handler, job)))
+                    returned = await (handler(given) if asynchronous else asyncio.to_thread(handler, given))
                 except Exception as error:  # noqa: BLE001 - it is the task's
-                    errors.append(self._failed(run, error))
+                    returned = error
+                errors += _ended(runs, returned)
         finally:
             self._busy = False
         if errors and self._raises:
             raise errors[0]
 
-    def _ended(self, run: TaskRun, outcome: Any) -> None:
-        run.outcome = checked(outcome)
+
+def _ended(runs: list[TaskRun], returned: object) -> list[BaseException]:
+    """Note what each job of a call has become; return the errors."""
+    jobs = [run.job for run in runs]
+    outcomes = outcomes_of(jobs, returned) if isinstance(runs[0].task, ListTask) else [outcome_of(returned)]
+    errors = []
+    for run, outcome in zip(runs, outcomes, strict=True):
         run.done = True
+        if isinstance(outcome, BaseException):
+            run.error = outcome
+            errors.append(outcome)
+        else:
+            run.outcome = outcome
+    return errors
 
-    def _failed(self, run: TaskRun, error: Exception) -> Exception:
-        run.error, run.done = error, True
-        return error
 
-
-def _given(run: TaskRun) -> Any:
-    """The job as a worker gives it to the task."""
+def _given(runs: list[TaskRun]) -> Any:
+    """What a worker gives to the task: the job, or the list of jobs."""
+    if isinstance(runs[0].task, ListTask):
+        return [run.job for run in runs]
+    (run,) = runs
     return awaited_job(run.job) if takes_awaited_job(run.task.handler) else run.job
 
 
-def _called(run: TaskRun) -> Any:
+def _called(runs: list[TaskRun]) -> Any:
     """What the function returns. A coroutine runs on an event loop of its own; in another thread, if one runs here."""
-    handler, job = run.task.handler, _given(run)
+    handler, given = runs[0].task.handler, _given(runs)
     if not inspect.iscoroutinefunction(handler):
-        return handler(job)
+        return handler(given)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(handler(job))
+        return asyncio.run(handler(given))
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, asyncio.run, handler(job)).result()
+        return thread.submit(copy_context().run, asyncio.run, handler(given)).result()
 
 
 @contextmanager
