@@ -7,7 +7,7 @@ import inspect
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from queue_db import arguments
 from queue_db.codecs import JSONCodec, plain
-from queue_db.errors import ArgumentError, ConfigurationError, JobDeadError, JobNotFoundError
+from queue_db.errors import ArgumentError, ConfigurationError, JobDeadError, JobNotFoundError, PayloadError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Job
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
@@ -296,9 +296,11 @@ class _Wanted:
     def __init__(self, what: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         #: Options that the job must have.
         self._shown: Mapping[str, Any] = {}
+        self._task: Task[..., Any, Any] | None = None
         self.payload: Any
         if isinstance(what, Enqueuing):
             new = what.call(*args, **kwargs).job
+            self._task = new.task
             self.place, self.queue, self.kind, self.payload = new.task.tasks.place, new.queue, new.kind, new.payload
             self._shown = {name: new.own[name] for name in _SHOWN if name in new.own}
         elif args and not kwargs and len(args) <= 2 and hasattr(what, "enqueue_many"):
@@ -338,6 +340,17 @@ class _Wanted:
         raise AssertionError(f"no job of kind {self.kind!r}{wanted} in queue {self.queue!r}; of this kind there are: {there}")
 
     def _fits(self, payload: Any) -> bool:
-        if isinstance(self.payload, Mapping) and isinstance(payload, Mapping):
-            return all(name in payload and payload[name] == value for name, value in self.payload.items())
-        return self.payload is _ANY or bool(payload == self.payload)
+        if self.payload is _ANY:
+            return True
+        wanted, payload = self._typed(self.payload), self._typed(payload)
+        if isinstance(wanted, Mapping) and isinstance(payload, Mapping):
+            return all(name in payload and payload[name] == value for name, value in wanted.items())
+        return bool(payload == wanted)
+
+    def _typed(self, payload: Any) -> Any:
+        """The arguments of a task, which may be equal where their texts are not; a payload that does not fit stays as it is."""
+        if self._task is None:
+            return payload
+        with suppress(PayloadError):
+            return self._task.payloads.schema.read(self._task.name, payload)
+        return payload

@@ -178,6 +178,19 @@ def test_jobs_of_inline_tasks_are_found(inlined: InlineTasks) -> None:
         assert_enqueued(welcome.using(priority=4), 7)
 
 
+def test_arguments_are_compared_and_not_their_texts() -> None:
+    of_shop = Tasks()
+
+    @of_shop.task(queue="mail")
+    def priced(price: Decimal) -> None: ...
+
+    with inline_tasks(of_shop):
+        priced.enqueue(Decimal("9.00"))
+        assert_enqueued(priced, Decimal(9))
+        with pytest.raises(AssertionError, match="{'price': '8'}"):
+            assert_enqueued(priced, Decimal(8))
+
+
 def test_jobs_in_a_database_are_found(
     bind_tasks: Callable[[Tasks], None],  # noqa: F811
     queue_database: QueueDB,  # noqa: F811
