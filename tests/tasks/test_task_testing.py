@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -253,3 +255,9 @@ def test_the_job_of_an_inline_task_is_a_leased_one(inlined: InlineTasks) -> None
         "report",
         "mail",
     )
+
+
+def test_the_helpers_need_no_greenlet() -> None:
+    """A program without asyncio may not have it."""
+    program = "import sys; sys.modules['greenlet'] = None; import queue_db.testing.fixtures, queue_db.testing.suite"
+    subprocess.run([sys.executable, "-c", program], check=True)
