@@ -1,5 +1,7 @@
 """Fixtures for pytest: write ``pytest_plugins = ["queue_db.testing.fixtures"]`` in your ``conftest.py``."""
 
+# They are no entry point of pytest: for one pytest rewrites the asserts of the whole distribution, in every suite where it is installed.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
