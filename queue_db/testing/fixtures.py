@@ -1,6 +1,6 @@
 """Fixtures for pytest: write ``pytest_plugins = ["queue_db.testing.fixtures"]`` in your ``conftest.py``."""
 
-# They are no entry point of pytest: for one pytest rewrites the asserts of the whole distribution, in every suite where it is installed.
+# No entry point of pytest names them: for one, pytest would rewrite the asserts of the whole package, in every suite that uses it.
 
 from __future__ import annotations
 
