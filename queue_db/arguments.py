@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import math
 import reprlib
+import sys
 import unicodedata
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
@@ -235,13 +236,25 @@ def takes(what: str, function: Callable[..., object], *described: str) -> None:
     if hasattr(function, "__signature__"):  # a decorator set it for readers: the wrapper may take other arguments
         return
     try:
-        signature = inspect.signature(function, follow_wrapped=False)
+        found = signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return
     try:
-        signature.bind(*described)
+        found.bind(*described)
     except TypeError as error:
         raise ArgumentError(f"{what} must be a function of {' and of '.join(described)}: {error}") from None
+
+
+def signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature:
+    """The signature of a function. Its annotations may name what is not defined yet, or only for type checkers.
+
+    :raises TypeError, ValueError: it has none.
+    """
+    if sys.version_info >= (3, 14):  # which evaluates annotations when they are asked for
+        from annotationlib import Format
+
+        return inspect.signature(function, follow_wrapped=follow_wrapped, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function, follow_wrapped=follow_wrapped)
 
 
 def plain(what: str, function: object) -> None:

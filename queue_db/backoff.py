@@ -7,7 +7,6 @@ The functions here make backoffs: ``handles("welcome", backoff=exponential(base=
 
 from __future__ import annotations
 
-import inspect
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -36,7 +35,7 @@ def checked(what: str, function: object) -> Backoff:
         raise ArgumentError(f"{what}={function!r}: must be a function of the attempt's number, such as exponential(){hint}")
     arguments.plain(what, function)
     try:
-        inspect.signature(function).bind(1)
+        arguments.signature(function).bind(1)
     except TypeError as error:
         raise ArgumentError(f"{what}={function!r}: must take one argument, the attempt's number: {error}") from None
     except ValueError:

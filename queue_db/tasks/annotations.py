@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import UnionType
 from typing import Any, Literal
 
+from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.leased_job import JobData
 
@@ -39,7 +39,7 @@ class Signature:
         self._what = what
         self._names = _names(function)
         try:
-            found = _signature(function)
+            found = arguments.signature(function)
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"{what}: {error}") from error
         parameters = list(found.parameters.values())
@@ -91,8 +91,9 @@ class Signature:
         try:
             return self._evaluate(annotation)
         except Exception as error:
+            shown = getattr(annotation, "__forward_arg__", annotation)
             raise ArgumentError(
-                f"{self._what}: the annotation {annotation!r} of {part} cannot be evaluated ({error}): "
+                f"{self._what}: the annotation {shown!r} of {part} cannot be evaluated ({error}): "
                 "import or define its names at the top of the module, and not only for type checkers"
             ) from error
 
@@ -119,14 +120,6 @@ def _names(function: Any) -> dict[str, Any]:
         function = getattr(type(function), "__call__", function)  # noqa: B004 - its function, not whether there is one
     names: dict[str, Any] = getattr(function, "__globals__", {})
     return names
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    if sys.version_info >= (3, 14):
-        from annotationlib import Format
-
-        return inspect.signature(function, annotation_format=Format.FORWARDREF)
-    return inspect.signature(function)
 
 
 def _job_class(annotation: Any) -> Job | None:

@@ -105,7 +105,7 @@ def model(name: str, types: Mapping[str, Any], optional: frozenset[str]) -> Any:
     """
     module = msgspec()
     for argument, kind in types.items():
-        _check(module, f"task {name!r}: argument {argument}", kind)
+        check(f"task {name!r}: argument {argument}", kind)
     fields = [(one, kind, module.UNSET) if one in optional else (one, kind) for one, kind in types.items()]
     return module.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
@@ -117,7 +117,12 @@ def given(made: Any) -> dict[str, Any]:
     return {name: value for name, value in values if value is not unset}
 
 
-def _check(module: Any, what: str, kind: Any) -> None:
+def check(what: str, kind: Any) -> None:
+    """Check that values of this type can be read from JSON.
+
+    :raises ArgumentError: they cannot.
+    """
+    module = msgspec()
     try:
         module.json.Decoder(kind, dec_hook=_read)  # refuses unions whose members JSON cannot tell apart
         info = module.inspect.type_info(kind)

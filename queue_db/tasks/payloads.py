@@ -45,13 +45,13 @@ class Payloads:
     def schema(self) -> Schema:
         """The schema of the payloads: it makes the arguments by name of a payload."""
 
-        def read(payload: Any) -> dict[str, Any]:
+        def read(payload: Any) -> Any:
             return self._read(payload)
 
         read.__name__ = self._name
         return Schema(read)
 
-    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The arguments of a call by name, without those that are not given.
 
         :raises PayloadError: one is missing, or there is no such argument.
@@ -59,9 +59,9 @@ class Payloads:
         try:
             return self.signature.arguments.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise self._misfit(error) from None
+            raise self.misfit(error) from None
 
-    def written(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def written(self, given: Any) -> Any:
         """The payload of a job with these arguments.
 
         :raises PayloadError: an argument does not fit its annotation, or JSON cannot have it.
@@ -73,14 +73,14 @@ class Payloads:
             try:
                 payload[name] = coding.written(value)
             except Exception as error:
-                raise self._misfit(f"{name}: {text_of(error)}") from error
+                raise self.misfit(f"{name}: {text_of(error)}") from error
         self.schema.read(self._name, payload)
         return payload
 
     def key(self, what: str, function: Callable[..., Any], payload: Mapping[str, Any]) -> Any:
         """What the task's function for its unique keys or groups says for a payload. It gets the arguments that it names."""
         values = self.signature.defaults | self._read(payload)
-        wanted = inspect.signature(function).parameters
+        wanted = arguments.signature(function).parameters
         if any(one.kind is one.VAR_KEYWORD for one in wanted.values()):
             found = function(**values)
         else:
@@ -97,7 +97,7 @@ class Payloads:
             raise arguments.wrong(what, function, f" of task {self._name!r}: must be a function of the task's arguments")
         arguments.plain(what, function)
         names = self.signature.arguments.parameters
-        for one in inspect.signature(function).parameters.values():
+        for one in arguments.signature(function).parameters.values():
             if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) or (one.kind is not one.VAR_KEYWORD and one.name not in names):
                 known = ", ".join(names) or "none"
                 raise ArgumentError(f"{what}= of task {self._name!r} takes {one.name}, which is no argument of the task: {known}")
@@ -144,22 +144,27 @@ class Payloads:
 
     @cached_property
     def _result(self) -> Any:
-        return _without_outcomes(self.signature.returned())
+        return without_outcomes(self.signature.returned())
 
-    def _read(self, payload: Any) -> dict[str, Any]:
+    def _read(self, payload: Any) -> Any:
         """The arguments by name.
 
         :raises ValueError: the payload does not fit.
         """
         return coding.given(coding.read({} if payload is None else payload, self._model))
 
-    def _misfit(self, error: object) -> PayloadError:
+    def misfit(self, error: object) -> PayloadError:
+        """The error of a call whose arguments do not fit."""
         return PayloadError(kind=self._name, reason=f"does not fit {self._name}: {error}")
 
 
-def _without_outcomes(annotation: Any) -> Any:
+def without_outcomes(annotation: Any) -> Any:
     """The type of the results, without the outcomes that are no results."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
-        return None if annotation in _OUTCOMES else annotation
-    left = tuple(one for one in typing.get_args(annotation) if one not in _OUTCOMES)
+        return None if _is_outcome(annotation) else annotation
+    left = tuple(one for one in typing.get_args(annotation) if not _is_outcome(one))
     return typing.Union[left] if left else None  # noqa: UP007 - of a tuple
+
+
+def _is_outcome(annotation: Any) -> bool:
+    return annotation in _OUTCOMES or (isinstance(annotation, type) and issubclass(annotation, BaseException))

@@ -13,7 +13,7 @@ from queue_db.model import OnDuplicate
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.tasks.options import Defaults, HandlerOptions, known
 from queue_db.tasks.places import Databases, Place
-from queue_db.tasks.task import Definition, Task
+from queue_db.tasks.task import Definition, ListDefinition, ListTask, Task
 from queue_db.verbs.new_jobs import policy
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Tasks:
         self,
         *,
         queue: str,
+        many: None = None,
         name: str | None = None,
         aliases: Iterable[str] = (),
         unique: Callable[..., str] | None = None,
@@ -64,6 +65,7 @@ class Tasks:
         self,
         *,
         queue: str,
+        many: None = None,
         name: str | None = None,
         aliases: Iterable[str] = (),
         unique: Callable[..., str] | None = None,
@@ -75,10 +77,48 @@ class Tasks:
         **handling: Unpack[HandlerOptions],
     ) -> Definition[int | None]: ...
 
+    @overload
+    def task(
+        self,
+        *,
+        queue: str,
+        many: int,
+        linger: float = 0.0,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
+        unique: Callable[..., str] | None = None,
+        unique_for: float | None = None,
+        on_duplicate: Literal["raise", "replace", "debounce"] = "raise",
+        group: Callable[..., str | None] | str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        **handling: Unpack[HandlerOptions],
+    ) -> ListDefinition[int]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        queue: str,
+        many: int,
+        linger: float = 0.0,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
+        unique: Callable[..., str] | None = None,
+        unique_for: float | None = None,
+        on_duplicate: OnDuplicate,
+        group: Callable[..., str | None] | str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        **handling: Unpack[HandlerOptions],
+    ) -> ListDefinition[int | None]: ...
+
     def task(
         self,
         *positional: Any,
         queue: str = "",
+        many: int | None = None,
+        linger: float = 0.0,
         name: str | None = None,
         aliases: Iterable[str] = (),
         unique: Callable[..., str] | None = None,
@@ -88,7 +128,7 @@ class Tasks:
         priority: int = 0,
         delay: float = 0.0,
         **handling: Unpack[HandlerOptions],
-    ) -> Definition[Any]:
+    ) -> Definition[Any] | ListDefinition[Any]:
         """Make a task of the decorated function.
 
         A first parameter that is annotated as a LeasedJob, an AsyncLeasedJob or a JobSnapshot, or is named ``job`` and has no
@@ -97,6 +137,9 @@ class Tasks:
         The options of :meth:`queue_db.worker.Worker.handles` belong to the handler; the others are for enqueues.
 
         :param queue: the name of the queue of its jobs.
+        :param many: the function gets a list of at most so many payloads, as ``list[Page]``, or of jobs, as
+            ``list[LeasedJob[Page]]``; ``enqueue(page)`` makes one job.
+        :param linger: seconds for which a list that is not full waits for more.
         :param name: the kind of its jobs; default: the name of the function.
         :param aliases: kinds of older jobs that the task runs too.
         :param unique: a function that makes the unique key of the arguments that it names.
@@ -122,10 +165,12 @@ class Tasks:
             delay=delay,
         )
         others = tuple(arguments.members("aliases", aliases, "kinds"))
-        return Definition(lambda function: self._define(function, name, others, defaults, handling))
+        of_handler = {**handling, **_of_lists(many, linger)}
+        definition = Definition if many is None else ListDefinition
+        return definition(lambda function: self._define(function, name, others, defaults, of_handler))
 
     def _define(
-        self, function: Any, name: str | None, aliases: tuple[str, ...], defaults: Defaults, handling: HandlerOptions
+        self, function: Any, name: str | None, aliases: tuple[str, ...], defaults: Defaults, handling: Mapping[str, Any]
     ) -> Task[..., Any, Any]:
         kind = getattr(function, "__name__", None) if name is None else name
         if not callable(function) or isinstance(function, type) or kind is None:
@@ -134,7 +179,8 @@ class Tasks:
             raise ArgumentError(f"task {kind!r} {problem}")
         for one in (kind, *aliases):
             arguments.name("name" if one is kind else "alias", one, KIND_LENGTH)
-        task: Task[..., Any, Any] = Task(self, function, kind, aliases, defaults, handling)
+        made: Any = ListTask if "many" in handling else Task
+        task: Task[..., Any, Any] = made(self, function, kind, aliases, defaults, handling)
         for one in task.kinds:
             if one in self._by_kind or task.kinds.count(one) > 1:
                 there = self._by_kind.get(one, task)
@@ -211,8 +257,7 @@ class Tasks:
         """
         for kind, task in self._by_kind.items():
             task.payloads.resolve()
-            options: dict[str, Any] = {**task.handling}
-            handles: Callable[[Any], Any] = worker.handles(kind, schema=task.payloads.schema.model, **options)
+            handles: Callable[[Any], Any] = worker.handles(kind, schema=task.payloads.schema.model, **task.handling)
             handles(task.handler)
         if isinstance(self.place, Databases):
             self.place.bind_once(worker.given, self._by_kind)
@@ -230,11 +275,29 @@ class Tasks:
         return f"<Tasks {', '.join(self._by_kind)}>"
 
 
+def _of_lists(many: int | None, linger: float) -> Mapping[str, Any]:
+    """The options of a handler of many jobs.
+
+    :raises ArgumentError: a number is outside its allowed range, or there is no list that could wait.
+    """
+    arguments.seconds("linger", linger)
+    if many is None:
+        if linger:
+            raise ArgumentError(f"linger={linger!r}: without many= there is no list that waits for more jobs")
+        return {}
+    arguments.whole("many", many, 1)
+    return {"many": many, "linger": linger}
+
+
 def _check_executor(task: Task[..., Any, Any]) -> None:
     """Check that a handler process can give the function the job that it takes.
 
     :raises ArgumentError: the function takes another one than a JobSnapshot.
     """
     job = task.payloads.signature.job
-    if task.handling.get("executor") == "process" and job not in (None, "JobSnapshot"):
+    if task.handling.get("executor") != "process":
+        return
+    if isinstance(task, ListTask):
+        raise ArgumentError(f"task {task.name!r} has many=: a process gets one job at a time; use executor='thread'")
+    if job not in (None, "JobSnapshot"):
         raise ArgumentError(f"task {task.name!r}: executor='process' gives a JobSnapshot, and no {job}")

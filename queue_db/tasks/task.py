@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cached_property, update_wrapper
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.leased_job import JobData, LeasedJob
 from queue_db.model import OnDuplicate
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.tasks.options import OF_ALL, Defaults, EnqueueOptions, HandlerOptions, known
+from queue_db.tasks.lists import ListPayloads
+from queue_db.tasks.options import OF_ALL, Defaults, EnqueueOptions, known
 from queue_db.tasks.payloads import Payloads
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ class NewTask:
 
     __slots__ = ("defaults", "kind", "on_duplicate", "own", "payload", "queue", "task", "using")
 
-    def __init__(self, task: Task[Any, Any, Any], given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task[Any, Any, Any], given: Any, options: Mapping[str, Any]) -> None:
         self.task = task
         self.kind = task.name
-        #: The arguments by name, in the types of JSON.
+        #: The arguments by name, or the element of the list, in the types of JSON.
         self.payload = task.payloads.written(given)
         #: What ``using`` was given.
         self.own = options
@@ -82,7 +83,7 @@ class Call(Generic[P]):
         return self.job.queue
 
     @property
-    def item(self) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
+    def item(self) -> tuple[str, Any, Mapping[str, Any]]:
         """Kind, payload and options of the job, as :meth:`queue_db.Queue.enqueue_many` takes them."""
         return self.job.kind, self.job.payload, self.job.options()
 
@@ -186,7 +187,7 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
         name: str,
         aliases: tuple[str, ...],
         defaults: Defaults,
-        handling: HandlerOptions,
+        handling: Mapping[str, Any],
     ) -> None:
         super().__init__(self, {})
         update_wrapper(self, function)
@@ -200,7 +201,7 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
         self.handling = handling
         #: The decorated function.
         self.function = function
-        self.payloads = Payloads(name, function)
+        self.payloads = self._payloads_of(name, function)
         for what, key in (("unique", defaults.unique), ("group", defaults.group)):
             if key is not None and not isinstance(key, str):
                 self.payloads.check_key(what, key)
@@ -283,7 +284,7 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
         """The handler of the jobs: a function of one job. A handler process finds it as an attribute of the task."""
         return self.payloads.handler()
 
-    def options_for(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+    def options_for(self, payload: Any) -> dict[str, Any]:
         """The options of Queue.enqueue that the task's own options make for this payload."""
         own, options = self.defaults, dict[str, Any]()
         if own.priority:
@@ -305,6 +306,27 @@ class Task(Enqueuing[P, Id_co], Generic[P, Returned_co, Id_co]):
     def __repr__(self) -> str:
         return f"<Task {self.name!r} of queue {self.defaults.queue!r}>"
 
+    _payloads_of: ClassVar[type[Payloads]] = Payloads
+
+
+class ListTask(Task[[T], Returned_co, Id_co], Generic[T, Returned_co, Id_co]):
+    """A task whose function gets a list; each ``enqueue`` makes one element of it. A call of the task calls the function."""
+
+    _payloads_of = ListPayloads
+
+    def __call__(self, elements: list[Any], /) -> Returned_co:  # type: ignore[override]
+        """Call the function."""
+        returned: Returned_co = self.function(elements)
+        return returned
+
+    def result(self, job_id: int, timeout: float) -> Any:
+        """:meth:`Task.result` of one job: of the type of an element, if the function returns a ``list[…]``."""
+        return super().result(job_id, timeout)
+
+    async def aresult(self, job_id: int, timeout: float) -> Any:  # noqa: ASYNC109 - as AsyncQueueDB.wait
+        """:meth:`result` for asyncio, through the AsyncQueueDB of the tasks."""
+        return await super().aresult(job_id, timeout)
+
 
 class Definition(Generic[Id_co]):
     """Makes a task of a function; :meth:`Tasks.task` returns it."""
@@ -320,6 +342,23 @@ class Definition(Generic[Id_co]):
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, Id_co]: ...
+
+    def __call__(self, function: Any, /) -> Any:
+        """Make a task of this function."""
+        return self._define(function)
+
+
+class ListDefinition(Generic[Id_co]):
+    """Makes a task of many jobs; :meth:`Tasks.task` with ``many=`` returns it."""
+
+    def __init__(self, define: Callable[[Any], Any]) -> None:
+        self._define = define
+
+    @overload
+    def __call__(self, function: Callable[[list[LeasedJob[T]]], R], /) -> ListTask[T, R, Id_co]: ...
+
+    @overload
+    def __call__(self, function: Callable[[list[T]], R], /) -> ListTask[T, R, Id_co]: ...
 
     def __call__(self, function: Any, /) -> Any:
         """Make a task of this function."""

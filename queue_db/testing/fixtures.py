@@ -1,5 +1,7 @@
 """Fixtures for pytest: write ``pytest_plugins = ["queue_db.testing.fixtures"]`` in your ``conftest.py``."""
 
+# No entry point of pytest names them: for one, pytest would rewrite the asserts of the whole package, in every suite that uses it.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -9,7 +9,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queue_db.codecs import Codec, JSONCodec, Schema, described
 from queue_db.errors import ConfigurationError, PayloadError
@@ -22,6 +21,8 @@ from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.worker.handlers import awaited_job
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
     from queue_db.aio import AsyncLeasedJob
 
 

@@ -7,7 +7,7 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from queue_db import arguments
 from queue_db.codecs import JSONCodec, plain
-from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError, JobDeadError, JobNotFoundError
+from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError, JobDeadError, JobNotFoundError, PayloadError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Job
-from queue_db.outcomes import Cancel, Dead, Retry, Snooze, Suspended, checked
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze, Suspended
 from queue_db.queue import Queue
-from queue_db.tasks import Enqueuing, Task, Tasks
+from queue_db.tasks import Enqueuing, ListTask, Task, Tasks
 from queue_db.tasks.places import Databases
 from queue_db.tasks.task import Batch, NewTask
 from queue_db.testing.jobs import awaited_signal
 from queue_db.testing.jobs import job as job_of
 from queue_db.worker.handlers import awaited_job, takes_awaited_job
+from queue_db.worker.lists import outcome_of, outcomes_of
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueue, AsyncQueueDB
@@ -58,7 +59,7 @@ class TaskRun:
     #: What the function returned; None: it returned nothing, raised, or has not run yet.
     outcome: Any = None
     #: What the function raised.
-    error: Exception | None = None
+    error: BaseException | None = None
     done: bool = field(default=False, repr=False)
     #: Makes the job of the next run.
     again: Callable[..., LeasedJob] | None = field(default=None, repr=False)
@@ -127,29 +128,30 @@ class InlineTasks:
         self._pending.append(run)
         return number
 
-    def _next(self, begun: Iterator[int]) -> TaskRun | None:
-        if not self._pending:
-            return None
-        if next(begun) >= MOST:
-            self._pending.clear()
-            raise RuntimeError(f"more than {MOST:,} jobs: does a task enqueue itself?")
-        return self._pending.popleft()
+    def _next(self, begun: Iterator[int]) -> list[TaskRun]:
+        """The jobs of the next call: one, or for a task of many jobs the list of those that wait; empty: none waits."""
+        runs: list[TaskRun] = []
+        while self._pending and len(runs) < (1 if not runs else runs[0].task.handling.get("many", 1)):
+            if runs and self._pending[0].task is not runs[0].task:
+                break
+            if next(begun) >= MOST:
+                self._pending.clear()
+                raise RuntimeError(f"more than {MOST:,} jobs: does a task enqueue itself?")
+            runs.append(self._pending.popleft())
+        return runs
 
     def _run(self) -> None:
         """Run what waits, unless a running task has enqueued it: then it runs when that task has ended."""
         if self._busy:
             return
-        self._busy, begun, errors = True, count(), list[Exception]()
+        self._busy, begun, errors = True, count(), list[BaseException]()
         try:
-            while run := self._next(begun):
+            while runs := self._next(begun):
                 try:
-                    while not run.done:
-                        try:
-                            self._ended(run, _called(run))
-                        except Suspended as suspended:
-                            self._resume(run, suspended)
-                except Exception as error:  # noqa: BLE001 - it is the task's
-                    errors.append(self._failed(run, error))
+                    returned = _called(runs)
+                except (Exception, Suspended) as error:  # noqa: BLE001 - it is the task's
+                    returned = error
+                errors += self._ended(runs, returned)
         finally:
             self._busy = False
         if errors and self._raises:
@@ -158,32 +160,50 @@ class InlineTasks:
     async def _arun(self) -> None:
         if self._busy:
             return
-        self._busy, begun, errors = True, count(), list[Exception]()
+        self._busy, begun, errors = True, count(), list[BaseException]()
         try:
-            while run := self._next(begun):
-                handler = run.task.handler
-                asynchronous = inspect.iscoroutinefunction(handler)
+            while runs := self._next(begun):
+                handler, given = runs[0].task.handler, _given(runs)
                 try:
-                    while not run.done:
-                        job = _given(run)
-                        try:
-                            self._ended(run, await (handler(job) if asynchronous else asyncio.to_thread(handler, job)))
-                        except Suspended as suspended:
-                            self._resume(run, suspended)
-                except Exception as error:  # noqa: BLE001 - it is the task's
-                    errors.append(self._failed(run, error))
+                    asynchronous = inspect.iscoroutinefunction(handler)
+                    returned = await (handler(given) if asynchronous else asyncio.to_thread(handler, given))
+                except (Exception, Suspended) as error:  # noqa: BLE001 - it is the task's
+                    returned = error
+                errors += self._ended(runs, returned)
         finally:
             self._busy = False
         if errors and self._raises:
             raise errors[0]
 
-    def _resume(self, run: TaskRun, suspended: Suspended) -> None:
-        """Let the time pass for which the job sleeps or waits, and make the job of its next run.
+    def _ended(self, runs: list[TaskRun], returned: object) -> list[BaseException]:
+        """Note what each job of a call has become, or let those of a call that sleeps run again; return the errors."""
+        if isinstance(returned, Suspended):
+            try:
+                self._resume(runs, returned)
+            except (ConfigurationError, HandlerResultError) as error:
+                returned = error
+            else:
+                return []
+        jobs = [run.job for run in runs]
+        outcomes = outcomes_of(jobs, returned) if isinstance(runs[0].task, ListTask) else [outcome_of(returned)]
+        errors = []
+        for run, outcome in zip(runs, outcomes, strict=True):
+            run.done = True
+            if isinstance(outcome, BaseException):
+                run.error = outcome
+                errors.append(outcome)
+            else:
+                run.outcome = outcome
+        return errors
+
+    def _resume(self, runs: list[TaskRun], suspended: Suspended) -> None:
+        """Let the time pass for which a job sleeps or waits, and make the job of its next run; the others of its list run again.
 
         :raises ConfigurationError: it waits without a timeout, and nobody sends the signal.
         :raises HandlerResultError: no verb of the job has ended its run.
         """
-        if not run.job.settled or run.again is None:
+        run = next((run for run in runs if run.job.settled), None)
+        if run is None or run.again is None:
             raise HandlerResultError(f"the task raised {suspended!r}: only verbs of the job do that") from suspended
         signal = awaited_signal(run.job)
         if signal is not None and signal not in self.signals:
@@ -192,32 +212,28 @@ class InlineTasks:
                 f"inline_tasks(tasks, signals={{{signal!r}: …}})"
             ) from suspended
         run.job = run.again(resumes=run.job, signals=self.signals)
-
-    def _ended(self, run: TaskRun, outcome: Any) -> None:
-        run.outcome = checked(outcome)
-        run.done = True
-
-    def _failed(self, run: TaskRun, error: Exception) -> Exception:
-        run.error, run.done = error, True
-        return error
+        self._pending.extendleft(reversed(runs))
 
 
-def _given(run: TaskRun) -> Any:
-    """The job as a worker gives it to the task."""
+def _given(runs: list[TaskRun]) -> Any:
+    """What a worker gives to the task: the job, or the list of jobs."""
+    if isinstance(runs[0].task, ListTask):
+        return [run.job for run in runs]
+    (run,) = runs
     return awaited_job(run.job) if takes_awaited_job(run.task.handler) else run.job
 
 
-def _called(run: TaskRun) -> Any:
+def _called(runs: list[TaskRun]) -> Any:
     """What the function returns. A coroutine runs on an event loop of its own; in another thread, if one runs here."""
-    handler, job = run.task.handler, _given(run)
+    handler, given = runs[0].task.handler, _given(runs)
     if not inspect.iscoroutinefunction(handler):
-        return handler(job)
+        return handler(given)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(handler(job))
+        return asyncio.run(handler(given))
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, asyncio.run, handler(job)).result()
+        return thread.submit(copy_context().run, asyncio.run, handler(given)).result()
 
 
 @contextmanager
@@ -313,9 +329,11 @@ class _Wanted:
     def __init__(self, what: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         #: Options that the job must have.
         self._shown: Mapping[str, Any] = {}
+        self._task: Task[..., Any, Any] | None = None
         self.payload: Any
         if isinstance(what, Enqueuing):
             new = what.call(*args, **kwargs).job
+            self._task = new.task
             self.place, self.queue, self.kind, self.payload = new.task.tasks.place, new.queue, new.kind, new.payload
             self._shown = {name: new.own[name] for name in _SHOWN if name in new.own}
         elif args and not kwargs and len(args) <= 2 and hasattr(what, "enqueue_many"):
@@ -355,6 +373,17 @@ class _Wanted:
         raise AssertionError(f"no job of kind {self.kind!r}{wanted} in queue {self.queue!r}; of this kind there are: {there}")
 
     def _fits(self, payload: Any) -> bool:
-        if isinstance(self.payload, Mapping) and isinstance(payload, Mapping):
-            return all(name in payload and payload[name] == value for name, value in self.payload.items())
-        return self.payload is _ANY or bool(payload == self.payload)
+        if self.payload is _ANY:
+            return True
+        wanted, payload = self._typed(self.payload), self._typed(payload)
+        if isinstance(wanted, Mapping) and isinstance(payload, Mapping):
+            return all(name in payload and payload[name] == value for name, value in wanted.items())
+        return bool(payload == wanted)
+
+    def _typed(self, payload: Any) -> Any:
+        """The arguments of a task, which may be equal where their texts are not; a payload that does not fit stays as it is."""
+        if self._task is None:
+            return payload
+        with suppress(PayloadError):
+            return self._task.payloads.schema.read(self._task.name, payload)
+        return payload

@@ -288,13 +288,14 @@ def takes_awaited_job(function: Handler | AwaitingHandler) -> bool:
         signature = inspect.signature(function, eval_str=True)
     except Exception:  # noqa: BLE001 - an annotation that cannot be evaluated, perhaps of another parameter: its text must do
         try:
-            signature = inspect.signature(function)
+            signature = arguments.signature(function)
         except (TypeError, ValueError):
             return False
     first = next(iter(signature.parameters.values()), None)
     annotation: Any = None if first is None else first.annotation
-    if isinstance(annotation, str):
-        return re.match(r"[\"'\s]*(\w+\.)*AsyncLeasedJob\b", annotation) is not None
+    text = getattr(annotation, "__forward_arg__", annotation)
+    if isinstance(text, str):
+        return re.match(r"[\"'\s]*(\w+\.)*AsyncLeasedJob\b", text) is not None
     found = get_origin(annotation) or annotation
     return isinstance(found, type) and any((one.__module__, one.__name__) == _AWAITED for one in found.__mro__)
 

@@ -261,10 +261,11 @@ def outcomes_of(jobs: Sequence[LeasedJob], returned: object) -> list[object]:
             problem += "all of them, a list with an outcome for each, or a mapping from jobs to outcomes"
     if problem is not None:
         return [HandlerResultError(f"the handler returned {problem}")] * len(jobs)
-    return [_checked(one) for one in each]
+    return [outcome_of(one) for one in each]
 
 
-def _checked(outcome: object) -> object:
+def outcome_of(outcome: object) -> object:
+    """The outcome of one job, from what its handler returned or raised; a wrong return value is an error."""
     if isinstance(outcome, BaseException):
         return outcome
     try:

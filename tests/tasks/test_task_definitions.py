@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 import subprocess
 import sys
@@ -112,6 +113,55 @@ def test_a_kind_belongs_to_one_task(tasks: Tasks) -> None:
         with pytest.raises(ArgumentError, match="has the kind '.*' already: give another name= or aliases="):
             tasks.task(queue="mail", name=name, aliases=aliases)(lambda: None)
     assert list(tasks.by_kind) == ["one", "old"]
+
+
+LATE = """
+import dataclasses
+from typing import TYPE_CHECKING
+from queue_db import LeasedJob
+from queue_db.aio import AsyncLeasedJob
+from queue_db.tasks import TaskJob
+if TYPE_CHECKING:
+    from elsewhere import Hidden
+
+def late(job: TaskJob | None, page: Page, pages: list[Page] = ()) -> Page: return page
+async def on_loop(job: AsyncLeasedJob[Hidden], page: Page) -> Page: return page
+def hidden(page: Hidden) -> None: ...
+async def handler(job: AsyncLeasedJob[Hidden]) -> Hidden: ...
+def of_thread(job: LeasedJob[Hidden]) -> Hidden: ...
+def backoff(attempt: Hidden) -> Hidden: return 1.0
+def hook(event: Hidden) -> None: ...
+
+@dataclasses.dataclass
+class Page:
+    number: int
+    before: "Page | None" = None
+"""
+"""As of a module that Python 3.14 reads: it evaluates an annotation when somebody asks for it."""
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_annotations_may_name_what_is_defined_later_or_only_for_checkers(
+    tasks: Tasks, db: QueueDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    future = "" if sys.version_info >= (3, 14) else "from __future__ import annotations\n"
+    (tmp_path / "annotated_late.py").write_text(future + LATE)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("annotated_late")
+    functions = (module.late, module.on_loop, module.hidden)
+    late, on_loop, hidden = (tasks.task(queue="m", unique=lambda page: f"{page}")(one) for one in functions)
+    assert [one.payloads.signature.job for one in (late, on_loop, hidden)] == ["LeasedJob", "AsyncLeasedJob", None]
+    with inline_tasks(tasks) as inlined:
+        late.enqueue(module.Page(1), [module.Page(2)])
+        on_loop.enqueue(module.Page(3, module.Page(4)))
+        with pytest.raises(ArgumentError, match="annotation 'Hidden' of argument page cannot be evaluated"):
+            hidden.enqueue(3)
+    assert [run.outcome for run in inlined.runs] == [module.Page(1), module.Page(3, module.Page(4))]
+    worker = Worker(db, "m")
+    worker.handles("loop", backoff=module.backoff)(module.handler)
+    worker.handles("thread")(module.of_thread)
+    worker.on(module.hook)
+    assert [spec.awaits for spec in worker.handlers.all()] == [True, False]
 
 
 def by_name(job, user: int) -> None: ...

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -231,6 +233,19 @@ def test_jobs_of_inline_tasks_are_found(inlined: InlineTasks) -> None:
         assert_enqueued(welcome.using(priority=4), 7)
 
 
+def test_arguments_are_compared_and_not_their_texts() -> None:
+    of_shop = Tasks()
+
+    @of_shop.task(queue="mail")
+    def priced(price: Decimal) -> None: ...
+
+    with inline_tasks(of_shop):
+        priced.enqueue(Decimal("9.00"))
+        assert_enqueued(priced, Decimal(9))
+        with pytest.raises(AssertionError, match="{'price': '8'}"):
+            assert_enqueued(priced, Decimal(8))
+
+
 def test_jobs_in_a_database_are_found(
     bind_tasks: Callable[[Tasks], None],  # noqa: F811
     queue_database: QueueDB,  # noqa: F811
@@ -293,3 +308,9 @@ def test_the_job_of_an_inline_task_is_a_leased_one(inlined: InlineTasks) -> None
         "report",
         "mail",
     )
+
+
+def test_the_helpers_need_no_greenlet() -> None:
+    """A program without asyncio may not have it."""
+    program = "import sys; sys.modules['greenlet'] = None; import queue_db.testing.fixtures, queue_db.testing.suite"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -132,6 +132,44 @@ tasks.task(queue="mail", executor="proces")  # E
 tasks.task(queue="mail", on_duplicate="skpi")  # E
 """
 
+LISTS = """
+# The function gets a list, and each enqueue makes one element of it.
+@dataclass
+class Page:
+    number: int
+
+@tasks.task(queue="search", many=100, linger=0.2, unique=lambda page: str(page.number))
+def index(pages: list[Page]) -> list[str | Exception]:
+    return [str(page.number) for page in pages]
+
+@tasks.task(queue="search", many=100, on_duplicate="skip", timeout=3)
+async def index_jobs(jobs: list[LeasedJob[Page]]) -> None: ...
+
+assert_type(index([Page(1)]), list[str | Exception])
+assert_type(index.enqueue(Page(1)), int)
+assert_type(index.using(delay=3).enqueue(Page(1)), int)
+assert_type(index.many([index.call(Page(1)), index.using(delay=3).call(Page(2))]), list[int])
+assert_type(index_jobs.enqueue(Page(1)), int | None)
+
+async def index_later(jobs: list[LeasedJob[Page]]) -> None:
+    assert_type(await index.aenqueue(Page(1)), int)
+    assert_type(await index_jobs(jobs), None)
+
+def index_tested() -> None:
+    assert_enqueued(index, Page(1))
+    assert_enqueued(index, 1)  # E
+
+index.enqueue(3)  # E
+index.enqueue()  # E
+index.enqueue([Page(1)])  # E
+index.call(3)  # E
+index.using(delay=3).enqueue(3)  # E
+index_jobs.enqueue(3)  # E
+index(Page(1))  # E
+tasks.task(queue="search", many="3")  # E
+tasks.task(queue="search", linger=3)  # E: mypy pyright
+"""
+
 #: What users of other libraries have asked for: arguments that are injected looked required.
 INJECTED = """
 # A real argument and an injected one, with options between them and the enqueue.
@@ -216,7 +254,7 @@ leased.enqueue(page="x")  # E: pyright ty
 leased.enqueue()  # E: pyright ty
 """
 
-PROGRAM = HEAD + CALLS + INJECTED
+PROGRAM = HEAD + CALLS + LISTS + INJECTED
 
 
 @pytest.mark.parametrize("checker", CHECKERS)

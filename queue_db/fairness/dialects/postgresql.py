@@ -62,8 +62,8 @@ class PostgreSQLFair(FairDialect):
         """Claim the first due jobs of the group at the cursor, unless another group has jobs."""
         return self._claimed(
             claim,
-            # A range of groups in the order of the index: with an equation, a planner without statistics reads the whole group by the
-            # index of groups, and sorts it.
+            # A range of groups in the order of the index: with an equation, a planner without statistics reads the whole group by
+            # the index of groups, and sorts it.
             f"SELECT head.id FROM {claim.table} AS head WHERE {self.of_range('head', 0)} AND head.group_key ~>=~ :cursor_0"
             f" AND head.available_at >= :floor_0 AND head.available_at <= {claim.now} AND {self.alone(claim, ':cursor_0')}"
             " ORDER BY head.group_key USING ~<~, head.available_at, head.id LIMIT :limit FOR UPDATE SKIP LOCKED",
