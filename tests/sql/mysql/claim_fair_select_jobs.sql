@@ -1,8 +1,9 @@
 -- Not sent to: mariadb, mariadb_10.11
 -- claim_fair_select_jobs: a fair queue, one job
 -- Also: claim_fair_many_select_jobs
--- Transaction: none has begun, the statement commits by itself
--- Sent by: fairness.dialects.mysql.MySQLFair.claim > fairness.dialects.mysql.MySQLFair._read_ahead
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.base.FairDialect._next_ahead >
+--   fairness.dialects.mysql.MySQLFair.first_of_groups
 SELECT jobs.id, jobs.version, jobs.priority, jobs.group_key
 FROM (
     SELECT group_key, min(grouped_at) AS head

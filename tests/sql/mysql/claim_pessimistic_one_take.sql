@@ -1,6 +1,6 @@
 -- claim_pessimistic_one_take: pessimistic, one job
 -- Also: claim_fair_update_jobs, claim_fair_lone_update_jobs, claim_fair_limited_lone_update_jobs
--- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
+-- Transaction: within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 UPDATE jobs AS jobs FORCE INDEX (PRIMARY)
 SET due_at = jobs.available_at, available_at = (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :lease,

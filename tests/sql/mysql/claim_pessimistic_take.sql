@@ -1,7 +1,7 @@
 -- claim_pessimistic_take: pessimistic
 -- Also: claim_fair_many_update_jobs, claim_fair_few_update_jobs, claim_fair_weighted_update_jobs,
 --   claim_fair_limited_update_jobs, claim_fair_limited_by_time_update_jobs
--- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
+-- Transaction: within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 UPDATE jobs AS jobs FORCE INDEX (PRIMARY)
 SET due_at = jobs.available_at, available_at = (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :lease,

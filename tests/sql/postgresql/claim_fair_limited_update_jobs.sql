@@ -10,11 +10,24 @@ SET due_at = jobs.available_at,
     attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
     unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END,
     claim_token = :token::VARCHAR, worker = :by_worker::VARCHAR, progress = NULL, progress_note = NULL, padding = NULL
-WHERE id = ANY(:ids::BIGINT[])
-  AND ((id, version) IN (
-    SELECT wanted.id, wanted.version
-    FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
-)) IS TRUE
+WHERE jobs.id = ANY(ARRAY(
+    SELECT jobs.id
+    FROM jobs AS jobs
+    WHERE id = ANY(:ids::BIGINT[])
+      AND ((id, version) IN (
+        SELECT wanted.id, wanted.version
+        FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
+    )) IS TRUE
+    FOR UPDATE SKIP LOCKED
+))
+  AND (
+    SELECT other.priority
+    FROM jobs AS other
+    WHERE other.queue = :in_queue::VARCHAR
+      AND other.priority < :priority_0::INTEGER
+    ORDER BY other.priority DESC
+    LIMIT 1
+) IS NULL
 RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
     jobs.callback_id;

@@ -1,5 +1,5 @@
 -- claim_fair_limited_with_jobs: a fair queue with limits of groups
--- Also: claim_fair_limited_lone_with_jobs
+-- Also: claim_fair_limited_lone_with_jobs, claim_fair_limited_by_time_with_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: fairness.dialects.postgresql.PostgreSQLFair.candidates
 -- Prepared once for each connection.

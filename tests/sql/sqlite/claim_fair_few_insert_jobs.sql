@@ -2,13 +2,18 @@
 -- Also: claim_fair_lone_insert_jobs, claim_fair_weighted_insert_jobs, claim_fair_limited_insert_jobs,
 --   claim_fair_limited_lone_insert_jobs, claim_fair_limited_by_time_insert_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: fairness.dialects.sqlite.SQLiteFair.claim > fairness.dialects.base.FairDialect.claim >
---   fairness.dialects.sqlite.SQLiteFair.take
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.sqlite.SQLiteFair.claim_now >
+--   fairness.dialects.base.FairDialect.claim_now > fairness.dialects.sqlite.SQLiteFair.take
 INSERT INTO jobs AS jobs(id, queue, payload)
 SELECT candidate.id, '', ''
 FROM (
-    SELECT one.value AS id
-    FROM json_each(:ids) AS one
+    SELECT CAST(given . "key" AS BIGINT) AS id
+    FROM json_each(:pairs) AS given
+    WHERE (
+        SELECT held.version
+        FROM jobs AS held
+        WHERE held.id = CAST(given . "key" AS BIGINT)
+    ) = given.value
 ) AS candidate
 WHERE (
     SELECT other.priority

@@ -1,8 +1,9 @@
 -- claim_fair_few_select_jobs: a fair queue, several jobs of any groups
--- Also: claim_fair_weighted_select_jobs, claim_fair_limited_select_jobs
+-- Also: claim_fair_weighted_select_jobs, claim_fair_limited_select_jobs, claim_fair_limited_by_time_select_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: fairness.dialects.sqlite.SQLiteFair.claim > fairness.dialects.base.FairDialect.claim >
---   fairness.dialects.base.FairDialect.candidates > fairness.dialects.base.FairDialect._jobs
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.sqlite.SQLiteFair.claim_now >
+--   fairness.dialects.base.FairDialect.claim_now > fairness.dialects.base.FairDialect.candidates >
+--   fairness.dialects.base.FairDialect._jobs
 SELECT *
 FROM (
     SELECT jobs.id, jobs.version, jobs.priority, jobs.group_key

@@ -1,10 +1,10 @@
 -- claim_fair_few_with_jobs: a fair queue, several jobs of any groups
 -- Also: claim_fair_lone_with_jobs, claim_fair_weighted_with_jobs, claim_fair_limited_with_jobs,
---   claim_fair_limited_lone_with_jobs
+--   claim_fair_limited_lone_with_jobs, claim_fair_limited_by_time_with_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: fairness.dialects.sqlite.SQLiteFair.claim > fairness.dialects.base.FairDialect.claim >
---   fairness.dialects.base.FairDialect.candidates > fairness.dialects.base.FairDialect._quotas >
---   fairness.dialects.sqlite.SQLiteFair.groups
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.sqlite.SQLiteFair.claim_now >
+--   fairness.dialects.base.FairDialect.claim_now > fairness.dialects.base.FairDialect.candidates >
+--   fairness.dialects.base.FairDialect._quotas > fairness.dialects.sqlite.SQLiteFair.groups
 WITH RECURSIVE ahead_0(k, id, found) AS (
     SELECT CASE WHEN :floor_0 < 9223372036854775807 THEN CASE WHEN :start_credit_0 > 0 THEN :cursor_0 ELSE (
         SELECT next.group_key

@@ -1,8 +1,8 @@
 -- claim_optimistic_unseen_priorities: optimistic or adaptive, at the head
 -- Also: claim_optimistic_slice_unseen_priorities, claim_skip_locked_unseen_priorities,
 --   claim_pessimistic_unseen_priorities, claim_of_kind_unseen_priorities, claim_if_idle_unseen_priorities,
---   claim_skip_locked_if_idle_unseen_priorities, claim_fair_limited_by_time_select_jobs
--- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
+--   claim_skip_locked_if_idle_unseen_priorities
+-- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.execute_claim
 SELECT gap_0.priority
 FROM (

@@ -1,7 +1,7 @@
--- claim_fair: a fair queue, one job
--- Also: claim_fair_many
+-- claim_fair_with_jobs_2: a fair queue, one job
+-- Also: claim_fair_many_with_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: fairness.dialects.sqlite.SQLiteFair.claim
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.sqlite.SQLiteFair.claim_now
 WITH RECURSIVE ahead_0(k, id, found) AS (
     SELECT CASE WHEN :floor_0 < 9223372036854775807 THEN CASE WHEN :start_credit_0 > 0 THEN :cursor_0 ELSE (
         SELECT next.group_key

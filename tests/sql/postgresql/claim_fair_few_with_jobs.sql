@@ -1,7 +1,7 @@
--- claim_fair_few: a fair queue, several jobs of any groups
--- Also: claim_fair_lone
--- Transaction: none has begun, the statement commits by itself
--- Sent by: fairness.dialects.postgresql.PostgreSQLFair.claim
+-- claim_fair_few_with_jobs: a fair queue, several jobs of any groups
+-- Also: claim_fair_lone_with_jobs
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.postgresql.PostgreSQLFair.claim_now
 -- Prepared once for each connection.
 WITH RECURSIVE ahead_0(k, step) AS (
     SELECT CASE WHEN :floor_0::BIGINT < 9223372036854775807 THEN CASE WHEN :start_credit_0::INTEGER > 0

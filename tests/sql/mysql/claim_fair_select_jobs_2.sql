@@ -1,10 +1,12 @@
 -- Not sent to: mariadb, mariadb_10.11
--- claim_fair_few_select_jobs: a fair queue, several jobs of any groups
--- Also: claim_fair_lone_select_jobs, claim_fair_weighted_select_jobs, claim_fair_limited_select_jobs,
---   claim_fair_limited_lone_select_jobs
--- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: fairness.dialects.mysql.MySQLFair.claim > fairness.dialects.base.FairDialect.candidates >
---   fairness.dialects.base.FairDialect._quotas > fairness.dialects.mysql.MySQLFair.groups
+-- claim_fair_select_jobs_2: a fair queue, one job
+-- Also: claim_fair_many_select_jobs, claim_fair_few_select_jobs, claim_fair_lone_select_jobs,
+--   claim_fair_weighted_select_jobs, claim_fair_limited_select_jobs, claim_fair_limited_lone_select_jobs,
+--   claim_fair_limited_by_time_select_jobs
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.base.FairDialect.claim_now >
+--   fairness.dialects.base.FairDialect.candidates > fairness.dialects.base.FairDialect._quotas >
+--   fairness.dialects.mysql.MySQLFair.groups
 SELECT group_key, due
 FROM ((
     SELECT 0 AS lap, group_key, min(grouped_at) <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS due

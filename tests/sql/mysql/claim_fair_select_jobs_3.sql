@@ -1,8 +1,8 @@
--- claim_fair_lone_select_jobs: the same, with jobs of one group
--- Also: claim_fair_limited_lone_select_jobs
--- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: fairness.dialects.mysql.MySQLFair.claim > fairness.dialects.base.FairDialect.candidates >
---   fairness.dialects.base.FairDialect._jobs
+-- claim_fair_select_jobs_3: a fair queue, one job
+-- Also: claim_fair_lone_select_jobs, claim_fair_limited_lone_select_jobs
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.base.FairDialect.claim_now >
+--   fairness.dialects.base.FairDialect.candidates > fairness.dialects.base.FairDialect._jobs
 SELECT *
 FROM (
     SELECT jobs.id, jobs.version, jobs.priority, jobs.group_key

@@ -1,0 +1,9 @@
+-- claim_fair_select_group_limits: a fair queue, one job
+-- Also: claim_fair_many_select_group_limits, claim_fair_few_select_group_limits, claim_fair_lone_select_group_limits,
+--   claim_fair_weighted_select_group_limits, claim_fair_limited_select_group_limits,
+--   claim_fair_limited_lone_select_group_limits, claim_fair_limited_by_time_select_group_limits
+-- Transaction: within BEGIN … COMMIT
+SELECT jobs_group_limits.name
+FROM jobs_group_limits
+WHERE jobs_group_limits.queue = :queue_1
+  AND jobs_group_limits.scope = :scope_1;
