@@ -113,6 +113,11 @@ class Fetcher:
         if self._limiter is not None:
             self._limiter.return_all()
 
+    @property
+    def has_shares(self) -> bool:
+        """Whether this run has shares of limited queues."""
+        return self._limiter is not None and self._limiter.has_shares
+
     def keep_shares(self) -> None:
         """Refresh the shares of limited queues before they expire. The fetcher's thread calls this while it does not claim."""
         if self._limiter is not None and time.monotonic() >= self._controls_at:

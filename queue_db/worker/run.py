@@ -368,7 +368,7 @@ class Run(Claimant):
                 self.fetcher.run(until_empty=until_empty)
         finally:
             self.drained()
-        while not self._ending.wait(KEEP_EVERY):
+        while self.fetcher.has_shares and not self._ending.wait(KEEP_EVERY):
             self.fetcher.keep_shares()  # else they expire while a job runs that is longer than its first lease
 
     def _status(self) -> Status:

@@ -26,9 +26,8 @@ class Group:
         #: The first argument of each call of the method that is held.
         self.calls: list[Any] = []
         self.entered, self.released = threading.Event(), threading.Event()
-        # No run is late, and none takes long: what comes meanwhile shares the next one.
+        # No run is late: what comes meanwhile shares the next one.
         patch.setattr(together, "_LATE", 10 * PATIENCE)
-        patch.setattr(together, "_LONG", 10 * PATIENCE)
 
     def hold_claims(self) -> Future[httpx2.Response]:
         """Let a first claim be in its statement, until ``released``."""

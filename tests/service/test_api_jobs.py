@@ -341,7 +341,7 @@ def test_a_queue_is_paused_limited_and_resumed(db: QueueDB, name: str, client: h
     url = f"/api/v1/queues/{name}"
     assert client.post(f"{url}/pause").json()["controls"]["paused"] is True
     limited = client.patch(f"{url}/limits", json={"concurrency": 3, "rate": 10, "per": 60}).json()["controls"]
-    assert limited == {"paused": True, "concurrency": 3, "rate": 10, "per": 60.0, "per_group": 1}
+    assert limited == {"paused": True, "concurrency": 3, "rate": 10, "per": 60.0, "per_group": 1, "fair": False}
     assert client.patch(f"{url}/limits", json={"rate": None}).json()["controls"]["concurrency"] == 3
     assert db.queue(name).controls().rate is None
     assert client.post(f"{url}/resume").json()["controls"]["paused"] is False

@@ -64,6 +64,8 @@ BODIES: dict[str, Any] = {
     "Acknowledgement": {"upto": "x.0.1"},
     "Acknowledgements": {"upto": ["x.0.1"]},
     "CursorSeek": {"position": "start"},
+    "FairnessChange": {"fair": True},
+    "GroupLimits": {"concurrency": 1},
     "FeedChange": {"keep_rows": 1},
     "RouteDefinition": {"definition": "abcdef"},
     "TopicTest": {},

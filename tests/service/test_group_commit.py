@@ -12,11 +12,18 @@ from sqlalchemy import text
 from queue_db import Queue, QueueDB, State
 from queue_db.errors import StorageError
 from queue_db.leased_job import LeasedJob
+from queue_db.service.live import together
 from tests.patience import PATIENCE
 from tests.service.grouping import Group, done, jobs_of, pending, verdicts_of
 from tests.service.test_api_claims import open_requests, server_noticed, until
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+
+
+@pytest.fixture(autouse=True)
+def no_statement_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what waits would begin beside it, on a slow machine."""
+    monkeypatch.setattr(together, "_LONG", 10 * PATIENCE)
 
 
 def test_clients_get_their_own_jobs_in_the_order_in_which_they_came(db: QueueDB, name: str, group: Group) -> None:

@@ -11,6 +11,7 @@ import pytest
 from queue_db import Queue, QueueDB
 from queue_db.errors import TransientStorageError
 from queue_db.leased_job import LeasedJob
+from queue_db.model import Controls
 from queue_db.service.live import together
 from queue_db.service.live.claims import Claims
 from queue_db.store import settle as store_settle
@@ -67,17 +68,18 @@ def test_nothing_is_claimed_for_who_goes_while_the_controls_are_read(
     name: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered, go_on, claims, plain = threading.Event(), threading.Event(), [], Queue.claim
+    controls = Claims._controls_of
 
-    def paused(*_: Any) -> bool:
+    def read(claims: Claims, queue: str) -> Controls:
         entered.set()
         assert go_on.wait(PATIENCE)
-        return False
+        return controls(claims, queue)
 
     def counted(queue: Queue, *args: Any, **options: Any) -> list[LeasedJob]:
         claims.append(args)
         return plain(queue, *args, **options)
 
-    monkeypatch.setattr(Claims, "_paused", paused)
+    monkeypatch.setattr(Claims, "_controls_of", read)
     monkeypatch.setattr(Queue, "claim", counted)
     try:
         with open_requests(group.client, f"/api/v1/queues/{name}/claims", {}, 1):

@@ -56,6 +56,7 @@ OTHER_READS = {
     "tasks/payloads.py": {"read.__name__", "made.__qualname__", "function.__qualname__"},  # the model of a task in messages, and
     # where another process finds the handler
     "tasks/registry.py": {"'__name__'"},  # the kind of a task's jobs: documented
+    "worker/executor.py": {"from inspect import CORO_CREATED, getcoroutinestate"},  # whether a coroutine has begun
     "worker/handlers.py": {"kind.__name__", "one.__name__", "'__name__'"},  # classes, and a function given in place of a kind
 }
 
