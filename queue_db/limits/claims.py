@@ -14,8 +14,8 @@ from queue_db.queue import Queue
 
 log = logging.getLogger("queue_db.limits")
 
-#: Seconds for which the share of one claim lasts, if its process ends before :func:`~queue_db.limits.store.keep`. It does not depend
-#: on the lease, since nobody runs the jobs of a claim that was not answered.
+#: Seconds for which the share of one claim lasts, if its process ends before :func:`~queue_db.limits.store.keep`. The lease has no
+#: part in it, since nobody runs the jobs of a claim that was not answered.
 SHARE = 60.0
 
 #: The longest time until such a program asks again, seconds: jobs of others end without a notice.

@@ -146,7 +146,7 @@ def keep(tx: Transaction, queue: str, holder: str, claims: Sequence[tuple[int, s
 
     :param claims: id and token of each job.
     :param unused: microseconds to give back to the rate.
-    :return: how many jobs, from the first one, may run. The others have no permits: the share had expired, and others have the places.
+    :return: how many jobs, from the first one, may run. The share of the rest had expired, and other claims have their places.
     """
     tables = limits_tables(tx.tables)
     permits, shares, jobs = tables.permits, tables.shares, tx.tables.jobs

@@ -177,6 +177,36 @@ def test_permits_that_are_stored_twice_after_a_lost_answer_count_once(open_db: O
     assert claims.claim(queue, 1, 60.0)[0] == ()
 
 
+@here
+def test_a_late_claim_leaves_the_permit_of_the_next_claim_of_its_job(open_db: OpenDB, name: str, clock: SettableClock) -> None:
+    queue = open_db(clock=clock).queue(name)
+    queue.limit(concurrency=2)
+    first = queue.enqueue("k")
+    found = queue.core.write("reserve", store.reserve, name, "claim A", 1, 60_000_000)
+    late = queue.claim(1, 1.0)
+    clock.advance(2)
+    assert [job.id for job in claims.claim(queue, 1, 600.0)[0]] == [first]
+    claims._keep(queue, "claim A", found, late, 1.0)
+    queue.enqueue_many([("k", number) for number in range(3)])
+    assert len(claims.claim(queue, 5, 600.0)[0]) == 1
+
+
+def test_claims_delete_the_permits_of_jobs_that_have_ended(open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = open_db().queue(name)
+    queue.limit(concurrency=10)
+    queue.enqueue_many([("k", number) for number in range(24)])
+    monkeypatch.setattr(store, "_OLD_PERMITS", 1)
+    (runs,) = claims.claim(queue, 1, 600.0)[0]
+    for _ in range(4):
+        queue.complete_many([*claims.claim(queue, 5, 600.0)[0]])
+    (last,) = claims.claim(queue, 1, 600.0)[0]
+    permits = limits_tables(queue.core.store.tables).permits
+    with queue.core.database.engine.connect() as connection:
+        held = set(connection.execute(select(permits.c.job_id).where(permits.c.queue == name)).scalars())
+    assert {runs.id, last.id} <= held
+    assert len(held) <= 2 + 5, "the permits of the last claim that is over may still be there"
+
+
 def _race(number: int, work: Callable[[int], None]) -> None:
     errors: list[BaseException] = []
     start = threading.Barrier(number)
