@@ -21,6 +21,9 @@ from queue_db.store.base import Transaction
 
 _SECOND = 1_000_000
 
+# How many permits of claims that are over a claim deletes, beside two for each of its jobs.
+_OLD_PERMITS = 32
+
 
 def change(tx: Transaction, queue: str, values: Mapping[str, int | None]) -> bool:
     """Set some columns of a queue's row.
@@ -138,25 +141,41 @@ def reserve(tx: Transaction, queue: str, holder: str, wanted: int, lasts: int) -
     return Reserved(wanted, wait, shared, 0.0 if row.rate is None else row.per / row.rate)
 
 
-def keep(tx: Transaction, queue: str, holder: str, claims: Sequence[tuple[int, str]], lease: int, unused: int) -> None:
-    """End the share of ``holder``: from now on the jobs of its claim have permits.
+def keep(tx: Transaction, queue: str, holder: str, claims: Sequence[tuple[int, str]], lease: int, unused: int) -> int:
+    """End the share of ``holder``: from now on the jobs of its claim have permits. This may run twice.
 
-    :param claims: id and token of each job; without a share there are none.
+    :param claims: id and token of each job.
     :param unused: microseconds to give back to the rate.
+    :return: how many jobs, from the first one, may run. The share of the rest had expired, and other claims have their places.
     """
-    if unused:
-        refund(tx, queue, unused)
     tables = limits_tables(tx.tables)
-    permits, shares = tables.permits, tables.shares
-    by_key.lock(tx, tx.tables.queues, {"name": queue}, "name")
-    by_key.touch(tx, tx.tables.queues, {"name": queue}, "spent_until")
-    by_key.delete(tx, shares, {"queue": queue, "worker": holder})
+    permits, shares, jobs = tables.permits, tables.shares, tx.tables.jobs
+    queues, key, own = tx.tables.queues, {"name": queue}, {"queue": queue, "worker": holder}
+    row = by_key.lock(tx, queues, key, "concurrency")
+    by_key.touch(tx, queues, key, "spent_until")
+    now = tx.read_clock()
+    valid = tx.connection.execute(delete(shares).where(by_key.matches(shares, own), shares.c.until > now)).rowcount
+    if (valid or by_key.delete(tx, shares, own)) and unused:
+        refund(tx, queue, unused)
+    places = len(claims)
     if claims:
-        until = tx.read_clock() + lease
-        ids = [job_id for job_id, _ in claims]
-        tx.connection.execute(delete(permits).where(_of_queue(permits, queue), permits.c.job_id.in_(ids)))  # of earlier claims
-        own = {"queue": queue, "scope": WHOLE_QUEUE, "name": "", "until": until}
-        tx.connection.execute(insert(permits), [{**own, "job_id": job_id, "claim_token": token} for job_id, token in claims])
+        # A job may have another claim by now, and its permit stays.
+        ids, tokens = [job_id for job_id, _ in claims], {token for _, token in claims}
+        still = select(jobs.c.id).where(jobs.c.id.in_(ids), jobs.c.claim_token.in_(tokens))
+        held = set(tx.connection.execute(still).scalars())
+        if held:
+            # Of earlier claims.
+            tx.connection.execute(delete(permits).where(_of_queue(permits, queue), permits.c.job_id.in_(sorted(held))))
+        if not valid and row is not None and row.concurrency is not None:
+            used = _shared(tx, queue, now, but=holder) + _permitted(tx, queue, now)
+            places = max(0, min(places, row.concurrency - used))
+        permit = {"queue": queue, "scope": WHOLE_QUEUE, "name": "", "until": now + lease}
+        new = [{**permit, "job_id": job_id, "claim_token": token} for job_id, token in claims[:places] if job_id in held]
+        if new:
+            tx.connection.execute(insert(permits), new)
+    # Without workers nobody else deletes them. The lock of the queue's row keeps all others from its permits, except prune.
+    delete_unused(tx, permits, _of_queue(permits, queue), ~exists().where(_held(permits, jobs)), 2 * len(claims) + _OLD_PERMITS)
+    return places
 
 
 def prune(tx: Transaction, *, limit: int) -> int:

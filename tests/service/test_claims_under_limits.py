@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import httpx2
 import pytest
 from sqlalchemy import func, select
 
-from queue_db import Queue, QueueDB
+from queue_db import ArgumentError, LeasedJob, Queue, QueueDB, StorageError
 from queue_db.limits import claims, store
 from queue_db.limits.limiter import RateLimiter
 from queue_db.limits.tables import limits_tables
@@ -103,16 +104,107 @@ def test_a_place_is_free_again_if_its_process_has_ended_before_it_said_so(
     queue.limit(concurrency=1)
     queue.enqueue_many([("k", number) for number in range(5)])
     with monkeypatch.context() as killed:
-        killed.setattr(claims, "_keep", lambda *_: None)
-        assert len(claims.claim(queue, 5, 10.0)[0]) == 1
-    clock.advance(9)
+        killed.setattr(claims, "_keep", lambda *_: 1)
+        assert len(claims.claim(queue, 5, 2_592_000.0)[0]) == 1
+    clock.advance(claims.SHARE - 1)
     assert claims.claim(queue, 5, 10.0)[0] == ()
-    clock.advance(100)
+    clock.advance(2)
     assert len(claims.claim(queue, 5, 10.0)[0]) == 1
     shares = limits_tables(queue.core.store.tables).shares
     queue.core.write("drop", store.drop_shares, "nobody")
     with queue.core.database.engine.connect() as connection:
         assert connection.execute(select(func.count()).select_from(shares)).scalar_one() == 0
+
+
+@here
+def test_a_claim_that_an_error_ends_leaves_its_place_to_others(open_db: OpenDB, name: str) -> None:
+    queue = open_db().queue(name)
+    queue.limit(concurrency=1)
+    queue.enqueue("k")
+    with pytest.raises(ArgumentError):
+        claims.claim(queue, 1, 10.0, "x" * 5000)
+    assert len(claims.claim(queue, 1, 10.0)[0]) == 1
+
+
+@here
+def test_a_claim_whose_share_has_expired_runs_only_what_still_has_places(
+    open_db: OpenDB, name: str, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = open_db(clock=clock).queue(name)
+    queue.limit(concurrency=3)
+    ids = queue.enqueue_many([("k", number) for number in range(5)])
+    others: list[LeasedJob] = []
+    take = Queue.claim
+
+    def slow(self: Queue, *of: Any, **more: Any) -> list[LeasedJob]:
+        jobs = take(self, *of, **more)
+        clock.advance(claims.SHARE + 1)
+        monkeypatch.undo()
+        others.extend(claims.claim(queue, 2, 600.0)[0])
+        return jobs
+
+    monkeypatch.setattr(Queue, "claim", slow)
+    jobs, wait = claims.claim(queue, 3, 600.0)
+    assert [job.id for job in [*jobs, *others]] == [ids[0], ids[3], ids[4]]
+    assert running(queue) == 3
+    assert wait > 0
+    assert claims.claim(queue, 5, 600.0)[0] == ()
+
+
+@here
+def test_jobs_without_permits_are_not_handed_out(open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = open_db().queue(name)
+    queue.limit(concurrency=1)
+    queue.enqueue("k")
+
+    def refused(*_: object) -> int:
+        raise StorageError("the server has gone")
+
+    monkeypatch.setattr(store, "keep", refused)
+    with pytest.raises(StorageError):
+        claims.claim(queue, 1, 600.0)
+    assert running(queue) == 0
+
+
+@here
+def test_permits_that_are_stored_twice_after_a_lost_answer_count_once(open_db: OpenDB, name: str) -> None:
+    queue = open_db().queue(name)
+    queue.limit(concurrency=2)
+    queue.enqueue_many([("k", number) for number in range(3)])
+    found = queue.core.write("reserve", store.reserve, name, "claim A", 2, 60_000_000)
+    jobs = queue.claim(2, 60.0)
+    assert [claims._keep(queue, "claim A", found, jobs, 60.0) for _ in range(2)] == [2, 2]
+    assert claims.claim(queue, 1, 60.0)[0] == ()
+
+
+@here
+def test_a_late_claim_leaves_the_permit_of_the_next_claim_of_its_job(open_db: OpenDB, name: str, clock: SettableClock) -> None:
+    queue = open_db(clock=clock).queue(name)
+    queue.limit(concurrency=2)
+    first = queue.enqueue("k")
+    found = queue.core.write("reserve", store.reserve, name, "claim A", 1, 60_000_000)
+    late = queue.claim(1, 1.0)
+    clock.advance(2)
+    assert [job.id for job in claims.claim(queue, 1, 600.0)[0]] == [first]
+    claims._keep(queue, "claim A", found, late, 1.0)
+    queue.enqueue_many([("k", number) for number in range(3)])
+    assert len(claims.claim(queue, 5, 600.0)[0]) == 1
+
+
+def test_claims_delete_the_permits_of_jobs_that_have_ended(open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = open_db().queue(name)
+    queue.limit(concurrency=10)
+    queue.enqueue_many([("k", number) for number in range(24)])
+    monkeypatch.setattr(store, "_OLD_PERMITS", 1)
+    (runs,) = claims.claim(queue, 1, 600.0)[0]
+    for _ in range(4):
+        queue.complete_many([*claims.claim(queue, 5, 600.0)[0]])
+    (last,) = claims.claim(queue, 1, 600.0)[0]
+    permits = limits_tables(queue.core.store.tables).permits
+    with queue.core.database.engine.connect() as connection:
+        held = set(connection.execute(select(permits.c.job_id).where(permits.c.queue == name)).scalars())
+    assert {runs.id, last.id} <= held
+    assert len(held) <= 2 + 5, "the permits of the last claim that is over may still be there"
 
 
 def _race(number: int, work: Callable[[int], None]) -> None:
@@ -173,8 +265,9 @@ def test_without_a_share_before_the_claim_they_run_more(open_db: OpenDB, name: s
         found = reserve(tx, queue, holder, wanted, 0)  # type: ignore[arg-type]
         return found._replace(shared=True)
 
-    def keep(*of: object) -> None:
+    def keep(*of: object) -> int:
         both.wait()
+        return 1
 
     monkeypatch.setattr(store, "reserve", without)
     monkeypatch.setattr(claims, "_keep", keep)

@@ -244,7 +244,9 @@ class Claims:
             if held < math.inf:  # groups are at their limits
                 self._refused[terms.queue] = min(max(held, _SHORTEST_HELD), _LONGEST_HELD)
         else:
-            jobs, self._refused[terms.queue] = claim_within_limits(queue, limit, terms.lease, worker)
+            jobs, self._refused[terms.queue] = claim_within_limits(
+                queue, limit, terms.lease, worker, lambda jobs: give_back(self._db, jobs, self._incidents)
+            )
         found: list[Sequence[LeasedJob] | BaseException] = []
         at = 0
         try:
