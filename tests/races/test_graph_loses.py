@@ -135,6 +135,23 @@ def a_completion_loses_to_a_retry(kind: str, ours: Queue, theirs: Queue) -> None
     assert list(claimed(ours)) == ["child"]
 
 
+def a_completion_loses_to_a_retry_that_brings_back_its_child(kind: str, ours: Queue, theirs: Queue) -> None:
+    with ours.db.graph() as graph:
+        child = graph.add(ours.name, "step", "child", name="child", after=graph.add(ours.name, "step", "a", name="a"))
+        graph.add(ours.name, "step", "grandchild", name="grandchild", after=child)
+    assert graph.id is not None
+    (job,) = theirs.claim()
+    assert ours.db.graphs.cancel(graph.id, node="child") == 2
+    with open_transaction(ours.db) as connection:
+        assert len(changing.retry(Transaction(connection, ours.db.store), graph.id, None).revived) == 2
+        late = Loser(kind, theirs.db, job.complete)
+        late.until_it_waits()
+        connection.commit()
+        assert late.result() is Verdict.APPLIED
+    assert claimed(ours)["child"].complete()
+    assert list(claimed(ours)) == ["grandchild"]
+
+
 RACES = [
     a_completion_loses_to_that_of_another_parent,
     a_completion_loses_to_nodes_that_the_job_adds,
@@ -143,6 +160,7 @@ RACES = [
     a_completion_loses_to_a_cancel,
     a_cancel_loses_to_nodes_that_a_job_adds,
     a_completion_loses_to_a_retry,
+    a_completion_loses_to_a_retry_that_brings_back_its_child,
 ]
 
 

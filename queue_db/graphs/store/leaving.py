@@ -188,10 +188,9 @@ def _must_give_up(node: WaitingNode, happened: Collection[Event]) -> bool:
 def _admitted(tx: Transaction, started: Sequence[Started]) -> list[Started]:
     """Put the jobs of these nodes into their queues; a job may be missing."""
     missing: set[int] = set()
-    jobs = tx.tables.jobs
     for some in rows.parts([node.id for node in started]):
         if rows.on(tx.dialect).start(tx, some) < len(some):
-            missing.update(set(some).difference(tx.connection.execute(select(jobs.c.id).where(jobs.c.id.in_(some))).scalars()))
+            missing.update(set(some) - rows.on(tx.dialect).with_jobs(tx, some))
     return [node._replace(admitted=False) if node.id in missing else node for node in started]
 
 
