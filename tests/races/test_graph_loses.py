@@ -171,6 +171,24 @@ def test_a_node_is_seen_as_the_winner_left_it(
     race(kind, ours, theirs)
 
 
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_a_child_is_due_after_the_parent_that_its_admission_waited_for(kind: str, open_db: OpenDB, name: str) -> None:
+    """The statement that admits it has begun before: a claim could have passed the time of its start."""
+    ours, theirs = (open_db(strategy="optimistic").queue(name) for _ in range(2))
+    graph_of(ours, "ab")
+    (first,), (second,) = ours.claim(), theirs.claim()
+    with open_transaction(ours.db) as connection:
+        assert first.complete(using=connection) is Verdict.APPLIED
+        late = Loser(kind, theirs.db, second.complete)
+        late.until_it_waits()
+        before = Transaction(connection, ours.db.store).read_clock()
+        connection.commit()
+        assert late.result() is Verdict.APPLIED
+    jobs = ours.db.store.tables.jobs
+    with ours.db.database.engine.connect() as connection:
+        assert connection.execute(select(jobs.c.available_at)).scalar_one() >= before
+
+
 def completed_in_a_snapshot(queue: Queue, job: LeasedJob, change: Callable[[], object] = lambda: None) -> Verdict:
     """Complete a job in a caller's transaction at REPEATABLE READ that has read before ``change``.
 

@@ -117,8 +117,9 @@ def _admitted(of: GraphDialect, jobs: Table, *, settable: bool) -> Any:
 
 def admission(jobs: Table, *, settable: bool) -> dict[str, Any]:
     """The new values of a blocked job that is admitted."""
-    now = moment(settable)
-    # The due time is never in the past: claims start at low-water marks, and would miss jobs below them.
+    # The due time is not before the admission, which may have waited for the node: claims start at low-water marks, and would miss
+    # jobs below them.
+    now = moment(settable, after_waiting=True)
     return {"available_at": case((jobs.c.due_at > now, jobs.c.due_at), else_=now), "version": next_version(jobs)}
 
 
