@@ -16,7 +16,7 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import Any
 
-from sqlalchemy import Integer, Row, Table, bindparam, literal_column, select, update
+from sqlalchemy import ColumnElement, Integer, Row, Select, Table, bindparam, literal_column, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.graphs.cancellations import Cancellations, NodesCancelled
@@ -105,6 +105,12 @@ def purged(tx: Transaction, ids: Sequence[int]) -> None:
     if gone:
         _set_state(tx, gone, NodeState.CANCELLED)
         tell(tx, dict.fromkeys(gone, Event.GIVEN_UP), {})
+
+
+def kept(tx: Transaction, job_id: ColumnElement[int]) -> Select[Any]:
+    """Select the cancelled node that can bring back the job with the id in this column of the SELECT around this one."""
+    nodes = graph_tables(tx.tables).nodes
+    return select(nodes.c.id).where(nodes.c.id == job_id, nodes.c.stored.is_not(None))
 
 
 def tell(tx: Transaction, events: Mapping[int, Event], cancelled: dict[int, list[int]]) -> None:
