@@ -186,7 +186,7 @@ def test_a_child_is_due_after_the_parent_that_its_admission_waited_for(kind: str
         assert late.result() is Verdict.APPLIED
     jobs = ours.db.store.tables.jobs
     with ours.db.database.engine.connect() as connection:
-        assert connection.execute(select(jobs.c.available_at)).scalar_one() >= before
+        assert connection.execute(select(jobs.c.available_at).where(jobs.c.queue == name)).scalar_one() >= before
 
 
 def completed_in_a_snapshot(queue: Queue, job: LeasedJob, change: Callable[[], object] = lambda: None) -> Verdict:
