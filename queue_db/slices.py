@@ -108,6 +108,9 @@ class Nodes(Protocol):
     def purged(self, tx: Transaction, ids: Sequence[int], /) -> None:
         """Jobs with these ids may have been deleted from the dead table."""
 
+    def kept(self, tx: Transaction, job_id: ColumnElement[int], /) -> Select[Any]:
+        """Select the cancelled node that can bring back the job with the id in this column of the SELECT around this one."""
+
 
 #: Seconds until the next run of a task that has more to do: other tasks run in between.
 AGAIN = 0.1

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, Select, Table, delete, insert, select, true
 
-from queue_db.slices import holders
+from queue_db.slices import holders, nodes
 from queue_db.store import by_key, settle
 from queue_db.store.base import Transaction
 from queue_db.store.schema import NEVER
@@ -218,8 +218,9 @@ def of_job(tx: Transaction, job_id: int) -> dict[Key, tuple[Record, int]]:
 def prune(tx: Transaction, limit: int) -> int:
     """Delete the steps of up to ``limit`` jobs that have left for good; return how many rows.
 
-    A dead job keeps its steps, so that it goes on where it was when it is redriven. One statement asks all tables that a job can be
-    in, since a job moves between them: two statements could miss it twice. A job that is in none of them never returns.
+    A dead job keeps its steps, so that it goes on where it was when it is redriven, and so does a cancelled node of a
+    graph, which a retry brings back under its id. One statement asks all tables that a job can be in, since a job moves between
+    them: two statements could miss it twice. A job that is in none of them never returns.
     """
     table, jobs, dead = _table(tx), tx.tables.jobs, tx.tables.dead
     gone = select(table.c.job_id).distinct().limit(limit)
@@ -227,6 +228,7 @@ def prune(tx: Transaction, limit: int) -> int:
     gone = gone.where(~select(dead.c.id).where(dead.c.id == table.c.job_id).exists())
     for holder in holders():
         gone = gone.where(~holder.job(tx.store, None, table.c.job_id, _id).exists())
+    gone = gone.where(~nodes().kept(tx, table.c.job_id).exists())
     ids: Sequence[int] = tx.connection.execute(gone).scalars().all()
     return tx.connection.execute(delete(table).where(table.c.job_id.in_(ids))).rowcount if ids else 0
 

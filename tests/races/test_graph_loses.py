@@ -135,6 +135,23 @@ def a_completion_loses_to_a_retry(kind: str, ours: Queue, theirs: Queue) -> None
     assert list(claimed(ours)) == ["child"]
 
 
+def a_completion_loses_to_a_retry_that_brings_back_its_child(kind: str, ours: Queue, theirs: Queue) -> None:
+    with ours.db.graph() as graph:
+        child = graph.add(ours.name, "step", "child", name="child", after=graph.add(ours.name, "step", "a", name="a"))
+        graph.add(ours.name, "step", "grandchild", name="grandchild", after=child)
+    assert graph.id is not None
+    (job,) = theirs.claim()
+    assert ours.db.graphs.cancel(graph.id, node="child") == 2
+    with open_transaction(ours.db) as connection:
+        assert len(changing.retry(Transaction(connection, ours.db.store), graph.id, None).revived) == 2
+        late = Loser(kind, theirs.db, job.complete)
+        late.until_it_waits()
+        connection.commit()
+        assert late.result() is Verdict.APPLIED
+    assert claimed(ours)["child"].complete()
+    assert list(claimed(ours)) == ["grandchild"]
+
+
 RACES = [
     a_completion_loses_to_that_of_another_parent,
     a_completion_loses_to_nodes_that_the_job_adds,
@@ -143,6 +160,7 @@ RACES = [
     a_completion_loses_to_a_cancel,
     a_cancel_loses_to_nodes_that_a_job_adds,
     a_completion_loses_to_a_retry,
+    a_completion_loses_to_a_retry_that_brings_back_its_child,
 ]
 
 
@@ -151,6 +169,24 @@ def test_a_node_is_seen_as_the_winner_left_it(
     kind: str, race: Callable[[str, Queue, Queue], None], ours: Queue, theirs: Queue
 ) -> None:
     race(kind, ours, theirs)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_a_child_is_due_after_the_parent_that_its_admission_waited_for(kind: str, open_db: OpenDB, name: str) -> None:
+    """The statement that admits it has begun before: a claim could have passed the time of its start."""
+    ours, theirs = (open_db(strategy="optimistic").queue(name) for _ in range(2))
+    graph_of(ours, "ab")
+    (first,), (second,) = ours.claim(), theirs.claim()
+    with open_transaction(ours.db) as connection:
+        assert first.complete(using=connection) is Verdict.APPLIED
+        late = Loser(kind, theirs.db, second.complete)
+        late.until_it_waits()
+        before = Transaction(connection, ours.db.store).read_clock()
+        connection.commit()
+        assert late.result() is Verdict.APPLIED
+    jobs = ours.db.store.tables.jobs
+    with ours.db.database.engine.connect() as connection:
+        assert connection.execute(select(jobs.c.available_at).where(jobs.c.queue == name)).scalar_one() >= before
 
 
 def completed_in_a_snapshot(queue: Queue, job: LeasedJob, change: Callable[[], object] = lambda: None) -> Verdict:

@@ -94,9 +94,13 @@ class GraphDialect(Companion):
         ready = {node: (graph, queue) for node, graph, queue, pending in counted if pending <= 0}
         there: Collection[int] = ready
         if ready and self.admit(tx, [*ready]) < len(ready):
-            jobs = tx.tables.jobs
-            there = set(tx.connection.execute(select(jobs.c.id).where(jobs.c.id.in_([*ready]))).scalars())
+            there = self.with_jobs(tx, ready)
         return [Started(node, *of, node in there) for node, of in ready.items()]
+
+    def with_jobs(self, tx: Transaction, ids: Collection[int]) -> set[int]:
+        """Those of the nodes whose jobs are there."""
+        jobs = tx.tables.jobs
+        return set(tx.connection.execute(select(jobs.c.id).where(jobs.c.id.in_([*ids]))).scalars())
 
 
 @lru_cache(maxsize=64)
@@ -113,8 +117,9 @@ def _admitted(of: GraphDialect, jobs: Table, *, settable: bool) -> Any:
 
 def admission(jobs: Table, *, settable: bool) -> dict[str, Any]:
     """The new values of a blocked job that is admitted."""
-    now = moment(settable)
-    # The due time is never in the past: claims start at low-water marks, and would miss jobs below them.
+    # The due time is not before the admission, which may have waited for the node: claims start at low-water marks, and would miss
+    # jobs below them.
+    now = moment(settable, after_waiting=True)
     return {"available_at": case((jobs.c.due_at > now, jobs.c.due_at), else_=now), "version": next_version(jobs)}
 
 

@@ -34,7 +34,13 @@ class PostgreSQLForGraphs(GraphDialect):
 
     def complete(self, tx: Transaction, ids: Sequence[int]) -> list[Started] | None:
         statement = _completion(self, graph_tables(tx.tables), tx.tables.jobs, settable=tx.store.clock is not None)
-        return [Started(*row) for row in tx.fetch(statement, {"ids": list(ids), **tx.time()})]
+        started = [Started(*row) for row in tx.fetch(statement, {"ids": list(ids), **tx.time()})]
+        # While the statement waited for a child, a retry may have inserted the child's job, which only a new snapshot shows.
+        if late := [node.id for node in started if not node.admitted]:
+            self.admit(tx, late)
+            there = self.with_jobs(tx, late)
+            started = [node._replace(admitted=node.admitted or node.id in there) for node in started]
+        return started
 
 
 @lru_cache(maxsize=64)

@@ -16,7 +16,7 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import Any
 
-from sqlalchemy import Integer, Row, Table, bindparam, literal_column, select, update
+from sqlalchemy import ColumnElement, Integer, Row, Select, Table, bindparam, literal_column, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.graphs.cancellations import Cancellations, NodesCancelled
@@ -107,6 +107,12 @@ def purged(tx: Transaction, ids: Sequence[int]) -> None:
         tell(tx, dict.fromkeys(gone, Event.GIVEN_UP), {})
 
 
+def kept(tx: Transaction, job_id: ColumnElement[int]) -> Select[Any]:
+    """Select the cancelled node that can bring back the job with the id in this column of the SELECT around this one."""
+    nodes = graph_tables(tx.tables).nodes
+    return select(nodes.c.id).where(nodes.c.id == job_id, nodes.c.stored.is_not(None))
+
+
 def tell(tx: Transaction, events: Mapping[int, Event], cancelled: dict[int, list[int]]) -> None:
     """Start or cancel the nodes that waited for these (id → what has happened), and those that waited for the cancelled ones.
 
@@ -188,10 +194,9 @@ def _must_give_up(node: WaitingNode, happened: Collection[Event]) -> bool:
 def _admitted(tx: Transaction, started: Sequence[Started]) -> list[Started]:
     """Put the jobs of these nodes into their queues; a job may be missing."""
     missing: set[int] = set()
-    jobs = tx.tables.jobs
     for some in rows.parts([node.id for node in started]):
         if rows.on(tx.dialect).start(tx, some) < len(some):
-            missing.update(set(some).difference(tx.connection.execute(select(jobs.c.id).where(jobs.c.id.in_(some))).scalars()))
+            missing.update(set(some) - rows.on(tx.dialect).with_jobs(tx, some))
     return [node._replace(admitted=False) if node.id in missing else node for node in started]
 
 

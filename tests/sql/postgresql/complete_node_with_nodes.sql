@@ -29,7 +29,7 @@ WITH "over" AS (
     RETURNING jobs_nodes.id, jobs_nodes.graph_id, jobs_nodes.queue, jobs_nodes.pending
 ), admitted AS (
     UPDATE jobs
-    SET available_at = CASE WHEN (jobs.due_at > CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)) THEN jobs.due_at ELSE CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) END,
+    SET available_at = CASE WHEN (jobs.due_at > CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)) THEN jobs.due_at ELSE CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) END,
         version = CASE WHEN (jobs.version < 9223372036854775807) THEN jobs.version + 1 ELSE jobs.version END
     WHERE jobs.id = any(array((
         SELECT counted.id
