@@ -226,7 +226,10 @@ class FencedChange(Verbs):
         return {
             job_id: link
             for job_id, link in links.items()
-            if link.batch is not None or link.graph is not None or link.group is None or not policies.waits_for_none(link.group.queue)
+            if link.batch is not None
+            or link.graph is not None
+            or link.group is None
+            or not policies.waits_for_none(link.group.queue)
         }
 
     def attempt(self, tx: Transaction, pairs: Pairs, links: Mapping[int, JobLinks] | None) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -315,6 +316,32 @@ def test_a_claim_whose_jobs_others_have_taken_takes_others_by_turns(open_db: Ope
             assert len(got) == 10
             counts.update(got)
     assert max(counts.values()) - min(counts[group] for group in groups) <= 3, counts
+
+
+def test_a_more_urgent_job_comes_before_those_that_were_read_ahead(open_db: OpenDB, name: str) -> None:
+    """And a claim that leaves them has lost no race."""
+    fair, other = (open_db().queue(name) for _ in range(2))
+    fair.fair()
+    other.enqueue_many([("k", None, {"group": f"tenant-{number:02}"}) for number in range(80)])
+    for _ in range(4):
+        assert len(taken(fair, 1)) == 1
+    turns = fair.core.policies.of[name].turns  # type: ignore[attr-defined]
+    assert turns.ahead.rows
+    turns.ahead.until = math.inf
+    add(other, "urgent", 1, priority=-1)
+    assert taken(fair, 1) == ["urgent"]
+    assert fair.core.database.counters.missed == 0
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_job_between_two_known_priorities_comes_first(open_db: OpenDB, name: str, limit: int) -> None:
+    fair, other = (open_db().queue(name) for _ in range(2))
+    fair.fair()
+    other.enqueue_many([("k", None, {"group": group, "priority": 5}) for group in "abcdefgh" for _ in range(3)])
+    for _ in range(3):
+        assert len(taken(fair, limit)) == limit
+    add(other, "urgent", 1, priority=1)
+    assert "urgent" in taken(fair, limit)
 
 
 def test_a_completion_in_a_fair_queue_locks_no_stripe(fair: Queue) -> None:
