@@ -85,7 +85,7 @@ class Turns:
         if len(asked) == 1 and not weights and (groups := {group for _, group in rows}) and len(groups) == len(rows):
             (priority, turn), *_ = asked.items()
             if not turn.credit:  # as below, in a fraction of the time
-                self._of[priority] = Turn(max([group for group in groups if group > turn.group] or groups), 0)
+                self._of[priority] = Turn(max([group for group in groups if group <= turn.group] or groups), 0)
                 return
         with self._lock:
             for priority in {priority for priority, _ in rows}:

@@ -41,27 +41,17 @@ def rules_in(rows: Sequence[Row[Any]]) -> Rules:
     return Rules(weights, limits[EACH].get("", Limit()), limits[GROUP], limits[PREFIX])
 
 
-def set_fair(tx: Transaction, queue: str, *, fair: bool, weights: Mapping[str, int]) -> bool:
-    """Make the queue fair or not, and set the weights of some groups. :func:`order_groups` follows after a while if it is not.
+def set_fair(tx: Transaction, queue: str, *, fair: bool, weights: Mapping[str, int]) -> None:
+    """Make the queue fair or not, and set the weights of some groups. A repair of the groups follows.
 
-    :return: whether its jobs still wait for no others of their groups.
     :raises IntegrityError: another transaction has just inserted a row: try again.
     """
     # Wait for the transactions that add jobs to groups: the repair after this change has to see the jobs that they have blocked.
-    limits = groups.lock(tx, [Group(queue, "")], every=True)
+    groups.lock(tx, [Group(queue, "")], every=True)
     controls.change(tx, queue, {"fair": 1, "per_group": EVERY_MEMBER} if fair else {"fair": 0})
     _keep_turn(tx, queue, fair=fair)
     for group, weight in sorted(weights.items()):
         change(tx, queue, GROUP, group, {"weight": None if weight == 1 else weight})
-    return fair or limits[queue] == EVERY_MEMBER
-
-
-def order_groups(tx: Transaction, queue: str) -> None:
-    """Let new jobs wait for others of their groups, unless the queue is fair again."""
-    groups.lock(tx, [Group(queue, "")], every=True)
-    row = by_key.lock(tx, tx.tables.queues, {"name": queue}, "fair", "per_group")
-    if row is not None and not row.fair and row.per_group == EVERY_MEMBER:
-        controls.change(tx, queue, {"per_group": None})
 
 
 def _keep_turn(tx: Transaction, queue: str, *, fair: bool) -> None:

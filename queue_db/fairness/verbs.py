@@ -12,7 +12,6 @@ from queue_db.fairness import store
 from queue_db.fairness.rules import EACH, GROUP, PREFIX
 from queue_db.model import GroupLimit, Unchanged
 from queue_db.store.schema import KEY_LENGTH
-from queue_db.strategies import policies
 
 #: The transactions that change what is fair, and the limits of groups.
 FAIR, LIMIT = Run("fairness.set_fair", upserts=True), Run("fairness.change", upserts=True)
@@ -29,12 +28,8 @@ def set_fair(core: Core, queue: str, fair: bool, weights: Mapping[str, int] | No
         arguments.name("weights", group, KEY_LENGTH): arguments.whole(f"the weight of {group!r}", weight, 1, MOST_WEIGHT)
         for group, weight in (weights or {}).items()
     }
-    unordered = core.run(FAIR, store.set_fair, queue, fair=fair, weights=checked)
+    core.run(FAIR, store.set_fair, queue, fair=fair, weights=checked)
     core.policies.stale = True
-    if unordered and not fair:
-        # Until all processes know it, completions admit no next job of a group. So no job may wait for others yet.
-        core.database.pause(2 * policies.FRESH)
-        core.run(FAIR, store.order_groups, queue)
     core.groups.repair(queue)
 
 

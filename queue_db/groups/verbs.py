@@ -19,6 +19,7 @@ from queue_db.groups.store import batches, groups
 from queue_db.model import NewJob, from_micros
 from queue_db.store import Transaction, enqueue
 from queue_db.store.portions import portions
+from queue_db.strategies import policies
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.new_jobs import JobBuilder, policy, with_headers
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _BATCH = Run("enqueue_batch")
+_ORDER = Run("groups.order", upserts=True)
 # Of an iterator with several chunks, which cannot be read again.
 _BATCH_ONCE = Run("enqueue_batch", attempts=1)
 
@@ -55,6 +57,11 @@ class Groups:
         self._core = core
 
     def repair(self, queue: str) -> int:
+        if self._core.read("groups.unordered", groups.unordered, queue):
+            # The queue is fair no more. Until all processes know it, completions admit no next job of a group, so no job may wait
+            # for others yet. A process that stops here leaves the rest to the next repair.
+            self._core.database.pause(2 * policies.FRESH)
+            self._core.run(_ORDER, groups.order, queue)
         incomplete = self._core.read("groups.incomplete", groups.incomplete, queue)
         # A few groups in one transaction: other transactions wait for the locked groups.
         for portion in portions(incomplete, groups.AT_ONCE):

@@ -199,7 +199,7 @@ class ClaimLoop:
         # statements, the completed jobs would stay locked while the claim runs, so two calls could deadlock. InnoDB reports
         # deadlocks even if the claims skip locked rows.
         together = call.way is FAST if dialect.deletes_on_claim else not dialect.served
-        together = together and change.links is None and change.verb.carried
+        together = together and change.verb.carried and not change.dependent()
         try:
             with change:
                 verdicts = change.end(self._exchanged(change, call) if together else None)
@@ -260,7 +260,7 @@ class ClaimLoop:
                     if (change is not None and not at_once) or (call.delete and not request.delete_on_claim):
                         tx.begin()  # the claim is one statement of several
                     if change is not None and not at_once:
-                        completion.done = change.attempt(tx, completion.pairs)
+                        completion.done = change.attempt(tx, completion.pairs, change.dependent())
                     result = core.strategy.claim(tx, request) if policy is None else policy.claim(tx, request, core.strategy.claim)
                     if call.delete and not result.deleted:
                         delete_claimed(tx, self._queue, [row for row in result.rows if not row.exhausted])

@@ -152,16 +152,8 @@ class FencedChange(Verbs):
                 tied = True
             leases.append((job.id, job.version))
         if tied and (verb.departure is not None or verb.death is not None):
-            links = linked(self.jobs)
-            if core.policies.of:
-                waits = core.policies.waits_for_none
-                links = {
-                    job_id: link
-                    for job_id, link in links.items()
-                    if link.batch is not None or link.graph is not None or link.group is None or not waits(link.group.queue)
-                }
-            if links:
-                self.links = links
+            self.links = linked(self.jobs)
+            if self.dependent():
                 self.verb = verb._replace(run=verb.run._replace(lazy=False))  # the groups and batches take further statements
         self.leases = self.pairs = leases
         if len(leases) > 1:
@@ -198,14 +190,16 @@ class FencedChange(Verbs):
                 (matched, tx, doubt), outcome = outcome, None
             elif using is not None:
                 with core.joined(using, verb.run.name) as joined:
-                    matched = self.attempt(joined, left)
+                    # Its queue may be fair no more when the caller commits. So the transaction locks the groups in any case.
+                    matched = self.attempt(joined, left, self.links)
             else:
                 tx = own = core.transaction(verb.run if self._until is None else verb.run._replace(attempts=1))
                 try:
                     while not own.committed:
                         with own:
                             matched = None  # if an earlier run matched jobs, that run was rolled back
-                            matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
+                            links = self.links and self.dependent()
+                            matched = self.attempt(own, left, links) if links else verb.statement(own, left, *self.given)
                 except StorageError as error:
                     undone = not (own.committed or own.doubts) and (matched is None or own.asked)
                     if undone and self._again(error, left):
@@ -224,10 +218,28 @@ class FencedChange(Verbs):
 
     # --- the transactions -------------------------------------------------------------------------------------------
 
-    def attempt(self, tx: Transaction, pairs: Pairs) -> set[int]:
-        """Run the statement, and update the groups and batches of the jobs that leave their queue."""
-        if self.links is None:
+    def dependent(self) -> Mapping[int, JobLinks]:
+        """Those ``links`` on which jobs may wait now. Ask in each run of a transaction: a queue may cease to be fair meanwhile."""
+        links, policies = self.links or {}, self.core.policies
+        if not policies.of:
+            return links
+        return {
+            job_id: link
+            for job_id, link in links.items()
+            if link.batch is not None
+            or link.graph is not None
+            or link.group is None
+            or not policies.waits_for_none(link.group.queue)
+        }
+
+    def attempt(self, tx: Transaction, pairs: Pairs, links: Mapping[int, JobLinks] | None) -> set[int]:
+        """Run the statement, and update the groups and batches of the jobs that leave their queue.
+
+        :param links: see :attr:`links`; only those on which jobs may wait.
+        """
+        if not links:
             return self.verb.statement(tx, pairs, *self.given)
+        tx.begin()  # a lazy transaction, if jobs have begun to wait since the call began
         done: set[int] = set()
 
         def leave() -> dict[int, Departure]:
@@ -235,7 +247,7 @@ class FencedChange(Verbs):
             how = {job_id: Departure.DEAD if self.dies(job_id) else self.verb.departure for job_id in done}
             return {job_id: departure for job_id, departure in how.items() if departure is not None}
 
-        dependents().leave(tx, self.links, leave)
+        dependents().leave(tx, links, leave)
         return done
 
     def alone(self, pairs: Pairs) -> Outcome:
@@ -246,7 +258,7 @@ class FencedChange(Verbs):
         def attempt(tx: Transaction) -> set[int]:
             nonlocal matched, last
             matched, last = None, tx
-            matched = self.attempt(tx, pairs)
+            matched = self.attempt(tx, pairs, self.dependent())
             return matched
 
         while True:

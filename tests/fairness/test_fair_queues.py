@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -17,8 +18,12 @@ from queue_db.fairness.rules import TURN
 from queue_db.fairness.tables import fairness_tables
 from queue_db.groups.tables import group_tables
 from queue_db.model import Capability, Verdict
+from queue_db.operations import queues as operations
+from queue_db.operations.actor import Actor
 from queue_db.strategies import policies
 from queue_db.testing import SettableClock
+from queue_db.verbs.fenced_change import FencedChange
+from queue_db.verbs.settle import CANCEL
 from tests.races.interleaving import Loser, open_transaction
 
 OpenDB = Callable[..., QueueDB]
@@ -121,6 +126,13 @@ def test_many_tenants_have_their_turns_one_after_the_other(fair: Queue) -> None:
     fair.enqueue_many([("k", None, {"group": group}) for group in groups for _ in range(3)])
     rounds = [[group for _ in range(10) for group in taken(fair, 10)] for _ in range(3)]
     assert [sorted(map(str, one)) for one in rounds] == [groups] * 3
+
+
+@pytest.mark.parametrize(("groups", "limit"), [(3, 2), (15, 10)])
+def test_shares_are_equal_if_a_claim_goes_on_behind_the_last_group(fair: Queue, groups: int, limit: int) -> None:
+    fair.enqueue_many([("k", None, {"group": f"g{place % groups:02}"}) for place in range(24 * limit)])
+    counts = Counter(group for _ in range(12) for group in taken(fair, limit))
+    assert max(counts.values()) - min(counts.values()) <= (12 * limit) % groups, counts
 
 
 def test_groups_without_due_jobs_are_passed_over(fair: Queue) -> None:
@@ -306,6 +318,32 @@ def test_a_claim_whose_jobs_others_have_taken_takes_others_by_turns(open_db: Ope
     assert max(counts.values()) - min(counts[group] for group in groups) <= 3, counts
 
 
+def test_a_more_urgent_job_comes_before_those_that_were_read_ahead(open_db: OpenDB, name: str) -> None:
+    """And a claim that leaves them has lost no race."""
+    fair, other = (open_db().queue(name) for _ in range(2))
+    fair.fair()
+    other.enqueue_many([("k", None, {"group": f"tenant-{number:02}"}) for number in range(80)])
+    for _ in range(4):
+        assert len(taken(fair, 1)) == 1
+    turns = fair.core.policies.of[name].turns  # type: ignore[attr-defined]
+    assert turns.ahead.rows
+    turns.ahead.until = math.inf
+    add(other, "urgent", 1, priority=-1)
+    assert taken(fair, 1) == ["urgent"]
+    assert fair.core.database.counters.missed == 0
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_job_between_two_known_priorities_comes_first(open_db: OpenDB, name: str, limit: int) -> None:
+    fair, other = (open_db().queue(name) for _ in range(2))
+    fair.fair()
+    other.enqueue_many([("k", None, {"group": group, "priority": 5}) for group in "abcdefgh" for _ in range(3)])
+    for _ in range(3):
+        assert len(taken(fair, limit)) == limit
+    add(other, "urgent", 1, priority=1)
+    assert "urgent" in taken(fair, limit)
+
+
 def test_a_completion_in_a_fair_queue_locks_no_stripe(fair: Queue) -> None:
     add(fair, "g", 2)
     (job, other) = fair.claim(2)
@@ -347,6 +385,70 @@ def test_no_job_waits_for_a_group_before_all_processes_know_that_their_queue_is_
     add(before, "g", 1)
     assert before.stats().blocked == 1
     assert taken(before, 2) == ["g"]
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"], scope="session")
+def test_no_job_waits_for_one_that_a_caller_completes_while_its_queue_ceases_to_be_fair(
+    kind: str, open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller's transaction may end at any time later."""
+    first, other = (open_db().queue(name) for _ in range(2))
+    first.fair()
+    add(first, "g", 1)
+    (job,) = first.claim(1)
+    monkeypatch.setattr(other.core.database, "pause", lambda _: None)
+
+    def order_and_add() -> None:
+        other.fair(False)
+        add(other, "g", 1)
+
+    with open_transaction(first.db) as connection:
+        assert job.complete(using=connection)
+        late = Loser(kind, other.db, order_and_add)
+        late.until_it_waits()
+        connection.commit()
+        late.result()
+    assert taken(other, 1) == ["g"]
+
+
+def test_a_completion_asks_in_each_run_whether_jobs_wait(fair: Queue) -> None:
+    add(fair, "g", 1)
+    (job,) = fair.claim(1)
+    stripes = group_tables(fair.core.store.tables).stripes
+    with fair.core.database.engine.connect() as connection:
+        before = connection.execute(select(func.sum(stripes.c.version))).scalar_one()
+    change = FencedChange(fair.core, job.source, CANCEL, [job])
+    fair.core.policies._read_at = 0.0  # time passes between the call and its run
+    assert change.settle() == [Verdict.APPLIED]
+    with fair.core.database.engine.connect() as connection:
+        assert connection.execute(select(func.sum(stripes.c.version))).scalar_one() == before + 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_repair_ends_a_change_that_was_interrupted(open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, other = (open_db().queue(name) for _ in range(2))
+    first.fair()
+
+    def stop(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(first.core.database, "pause", stop)
+    with pytest.raises(KeyboardInterrupt):
+        first.fair(False)
+    pauses: list[float] = []
+    monkeypatch.setattr(other.core.database, "pause", pauses.append)
+    other.repair_groups()
+    assert pauses == [2 * policies.FRESH]
+    add(other, "g", 2)
+    assert taken(other, 2) == ["g"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_weights_of_a_queue_that_is_not_fair_are_logged(queue: Queue) -> None:
+    me = Actor("me", frozenset({"manage"}), ("*",))
+    operations.fair(queue.db, me, queue.name, enabled=False, weights={"g": 5})
+    assert [limit.weight for limit in queue.group_limits()] == [5]
+    assert [(entry.action, entry.detail["weight of g"]) for entry in queue.db.actions.list()] == [("fair", 5)]
 
 
 # --- a database without statements of its own ---------------------------------------------------------------------------

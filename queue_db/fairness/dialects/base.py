@@ -126,12 +126,20 @@ class FairDialect(Companion):
         found = self._next_ahead(tx, search)
         if not found:
             return self.claim_now(tx, search)
+        if not self.checks_again and not self._is_allowed(tx, search):
+            return (), 0
         rows = self.take(tx, search, found)
+        if not rows and self.checks_again and not self._is_allowed(tx, search):
+            return (), 0  # nobody else was faster
         if 2 * len(rows) < len(found):  # other claims take turns among the same groups
             search.ahead.rows.clear()
             search.ahead.size = READ_AHEAD
             search.ahead.not_until = time.monotonic() + FRESH
         return rows, len(found)
+
+    def _is_allowed(self, tx: Sender, search: Search) -> bool:
+        """Whether the jobs that were read ahead still come first."""
+        return bool(tx.fetch(search.claim.made(self.look_if_allowed), search.parameters))
 
     def claim_now(self, tx: Sender, search: Search) -> tuple[Rows, int]:
         """Claim jobs of the next groups, as they are now."""
@@ -253,10 +261,14 @@ class FairDialect(Companion):
         side = "<=" if behind else ">"
         return kept(
             f"SELECT jobs.group_key FROM {claim.jobs} WHERE {self.due(claim, 'jobs', place, 'jobs.group_key')}"
-            f" AND jobs.group_key {side} :cursor_{place} AND {self.allowed(claim)}"
+            f" AND jobs.group_key {side} :cursor_{place} AND {self.allowed(claim, place)}"
             " GROUP BY jobs.group_key ORDER BY jobs.group_key LIMIT :limit",
             "group_key",
         )
+
+    def look_if_allowed(self, claim: ClaimText) -> Executable:
+        """Read a row if the conditions allow a claim from the first range."""
+        return kept(f"SELECT one.allowed FROM (SELECT 1 AS allowed) AS one WHERE {self.allowed(claim)}", "allowed")
 
     def take_these(self, claim: ClaimText, *, one: bool) -> Executable:
         """Claim the candidates that still have their version."""
@@ -286,10 +298,22 @@ class FairDialect(Companion):
 
     # --- parts of statements --------------------------------------------------------------------------------------------
 
-    def allowed(self, claim: ClaimText) -> str:
-        """The conditions on the queue and on others, which depend on no candidate."""
+    def allowed(self, claim: ClaimText, place: int = 0) -> str:
+        """The conditions on the queue and on others, which depend on no candidate. They allow a claim from the range ``place``."""
         before = [claim.nothing_before] if claim.shape.ranges else []  # one range over all priorities has them in order
-        return " AND ".join([*before, *claim.nothing_due]) or "true"
+        return " AND ".join([*before, *claim.nothing_due, *self.nothing_between(claim, place)]) or "true"
+
+    def nothing_between(self, claim: ClaimText, place: int) -> list[str]:
+        """Conditions that no new priority is between those of the ranges up to ``place``. Each condition reads one index entry."""
+        return [
+            f"(SELECT other.priority FROM {claim.table} AS other WHERE other.queue = :in_queue AND other.priority > :priority_{above - 1}"
+            f" AND other.priority < :priority_{above} ORDER BY other.priority DESC LIMIT 1) IS NULL"
+            for above in range(1, place + 1)
+        ]
+
+    def used(self, claim: ClaimText, place: int) -> str:
+        """The condition that the range ``place`` is one of the claim's, and that no new priority comes before it."""
+        return " AND ".join([f":floor_{place} < {UNUSED}", *self.nothing_between(claim, place)])
 
     def is_refused(self, group: str) -> str:
         """The condition that the search refuses this group."""

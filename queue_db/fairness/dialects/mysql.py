@@ -156,7 +156,7 @@ class MySQLFair(FairDialect):
         queries = [
             f"SELECT * FROM (SELECT jobs.group_key, jobs.grouped_at <= {claim.now} AS due FROM {self.indexed(claim)}"
             f" WHERE {self.of_range('jobs', place)} AND jobs.group_key > :key_{arm} AND jobs.group_key <= :key_{arm + 1}"
-            f" AND {self.allowed(claim)} ORDER BY jobs.group_key, jobs.grouped_at, jobs.id LIMIT 1) AS span_{arm}"
+            f" AND {self.allowed(claim, place)} ORDER BY jobs.group_key, jobs.grouped_at, jobs.id LIMIT 1) AS span_{arm}"
             for arm in range(arms)
         ]
         return kept(" UNION ALL ".join(queries), "group_key", "due")
@@ -181,7 +181,7 @@ class MySQLFair(FairDialect):
         :param windowed: read :data:`WINDOW` entries of the index, since MariaDB does not skip from group to group.
         """
         prefix = "grouped_queue, priority, group_key"
-        where = f"{self.indexed(claim)} WHERE {self.of_range('jobs', place)} AND {side} AND {self.allowed(claim)}"
+        where = f"{self.indexed(claim)} WHERE {self.of_range('jobs', place)} AND {side} AND {self.allowed(claim, place)}"
         if not windowed:
             return f"{where} GROUP BY {prefix} ORDER BY {prefix}"
         entries = f"SELECT jobs.group_key, jobs.grouped_at FROM {where} ORDER BY {prefix}, grouped_at, id LIMIT :read"

@@ -166,7 +166,7 @@ class PostgreSQLFair(FairDialect):
         """The queries that step over the groups of a range: ``ahead`` from the last turn on, ``behind`` from the beginning."""
         # PostgreSQL reads no more rows of a recursive query than another one takes.
         ahead, behind, cursor, credit = f"ahead_{place}", f"behind_{place}", f":cursor_{place}", f":start_credit_{place}"
-        used = f":floor_{place} < {UNUSED}"
+        used = self.used(claim, place)
         first = f"CASE WHEN {credit} > 0 THEN {cursor} ELSE {self.next_group(claim, place, cursor)} END"
         beginning = self.next_group(claim, place, "''")
         more, beyond = self.next_group(claim, place, f"{ahead}.k"), self.next_group(claim, place, f"{behind}.k")

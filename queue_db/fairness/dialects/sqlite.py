@@ -123,7 +123,7 @@ class SQLiteFair(FairDialect):
         Each row has a group, and the first due job of the group in the row before. They end when enough jobs are found.
         """
         ahead, behind, cursor, credit = f"ahead_{place}", f"behind_{place}", f":cursor_{place}", f":start_credit_{place}"
-        used = f":floor_{place} < {UNUSED}"
+        used = self.used(claim, place)
         in_time = f" AND ({behind}.k < {cursor} OR ({behind}.k = {cursor} AND {credit} <= 0))"
         before = f"(SELECT count({ahead}.id) FROM {ahead})"
 

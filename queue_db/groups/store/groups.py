@@ -25,6 +25,7 @@ from queue_db.dialects.transactions import own
 from queue_db.groups.dialects import GroupDialect
 from queue_db.groups.tables import STRIPES, group_tables
 from queue_db.model import Capability, Group, NewJob
+from queue_db.store import by_key, controls
 from queue_db.store.base import Transaction, each
 from queue_db.store.portions import portions
 from queue_db.store.schema import BLOCKED, EVERY_MEMBER
@@ -162,6 +163,21 @@ def settled(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int
     """As :func:`repair`, for groups that :func:`lock` has locked."""
     groups = [group for group in groups if limits[group.queue] != EVERY_MEMBER]
     admit(tx, _room(tx, groups, limits), limits)
+
+
+def unordered(tx: Transaction, queue: str) -> bool:
+    """Whether a queue is fair no more, but new jobs do not yet wait for others of their groups."""
+    queues = tx.tables.queues
+    row = tx.connection.execute(select(queues.c.fair, queues.c.per_group).where(queues.c.name == queue)).first()
+    return row is not None and not row.fair and row.per_group == EVERY_MEMBER
+
+
+def order(tx: Transaction, queue: str) -> None:
+    """Let new jobs wait for others of their groups, unless the queue is fair again."""
+    lock(tx, [Group(queue, "")], every=True)
+    row = by_key.lock(tx, tx.tables.queues, {"name": queue}, "fair", "per_group")
+    if row is not None and not row.fair and row.per_group == EVERY_MEMBER:
+        controls.change(tx, queue, {"per_group": None})
 
 
 def incomplete(tx: Transaction, queue: str) -> list[Group]:
