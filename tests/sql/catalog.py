@@ -93,9 +93,12 @@ def _complete_and_claim(pairs: Sequence[tuple[int, int]], window: CandidateWindo
     return run
 
 
-def _fair(limit: int, rules: Rules | None = None, *, many: bool = False, **more: Any) -> Run:
+def _fair(limit: int, rules: Rules | None = None, *, many: bool = False, ahead: bool = False, **more: Any) -> Run:
     def run(tx: Transaction) -> ClaimResult:
         turns = Turns()
+        if ahead:
+            turns.ahead.rows.append((1, 1, 0, "group 0"))
+            turns.ahead.until = float("inf")
         turns.many = many
         request = _want(limit, **more)
         return Fair(rules or Rules(), turns).claim(
@@ -268,6 +271,7 @@ def _fair_claims() -> list[Scenario]:
             **groups,
         ),
         Scenario("claim_fair_few", "a fair queue, several jobs of any groups", _fair(10), rows=10, **groups),
+        Scenario("claim_fair_ahead", "a fair queue, a job that was read ahead", _fair(1, ahead=True), **groups),
         Scenario("claim_fair_lone", "the same, with jobs of one group", _fair(10), **groups),
         Scenario("claim_fair_weighted", "a fair queue with weights", _fair(10, Rules({"group 0": 3})), rows=10, **groups),
         Scenario("claim_fair_limited", "a fair queue with limits of groups", _fair(10, Rules(each=each)), rows=10, **groups),

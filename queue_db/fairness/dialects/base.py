@@ -306,8 +306,9 @@ class FairDialect(Companion):
     def nothing_between(self, claim: ClaimText, place: int) -> list[str]:
         """Conditions that no new priority is between those of the ranges up to ``place``. Each condition reads one index entry."""
         return [
-            f"(SELECT other.priority FROM {claim.table} AS other WHERE other.queue = :in_queue AND other.priority > :priority_{above - 1}"
-            f" AND other.priority < :priority_{above} ORDER BY other.priority DESC LIMIT 1) IS NULL"
+            f"(SELECT other.priority FROM {claim.table} AS other WHERE other.queue = :in_queue"
+            f" AND other.priority > :priority_{above - 1} AND other.priority < :priority_{above}"
+            " ORDER BY other.priority DESC LIMIT 1) IS NULL"
             for above in range(1, place + 1)
         ]
 

@@ -12,7 +12,7 @@ from sqlalchemy import Executable
 from queue_db.dialects.claim_sql import COLUMNS, ClaimText, columns_of
 from queue_db.dialects.statements import kept
 from queue_db.dialects.transactions import Sender
-from queue_db.fairness.dialects.base import CANDIDATE, UNUSED, FairDialect, Rows, Search
+from queue_db.fairness.dialects.base import CANDIDATE, FairDialect, Rows, Search
 
 
 class SQLiteFair(FairDialect):

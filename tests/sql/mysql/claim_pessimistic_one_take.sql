@@ -1,5 +1,6 @@
 -- claim_pessimistic_one_take: pessimistic, one job
--- Also: claim_fair_update_jobs, claim_fair_lone_update_jobs, claim_fair_limited_lone_update_jobs
+-- Also: claim_fair_update_jobs, claim_fair_ahead_update_jobs, claim_fair_lone_update_jobs,
+--   claim_fair_limited_lone_update_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 UPDATE jobs AS jobs FORCE INDEX (PRIMARY)

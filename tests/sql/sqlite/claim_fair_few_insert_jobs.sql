@@ -1,6 +1,6 @@
 -- claim_fair_few_insert_jobs: a fair queue, several jobs of any groups
--- Also: claim_fair_lone_insert_jobs, claim_fair_weighted_insert_jobs, claim_fair_limited_insert_jobs,
---   claim_fair_limited_lone_insert_jobs, claim_fair_limited_by_time_insert_jobs
+-- Also: claim_fair_ahead_insert_jobs, claim_fair_lone_insert_jobs, claim_fair_weighted_insert_jobs,
+--   claim_fair_limited_insert_jobs, claim_fair_limited_lone_insert_jobs, claim_fair_limited_by_time_insert_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.sqlite.SQLiteFair.claim_now >
 --   fairness.dialects.base.FairDialect.claim_now > fairness.dialects.sqlite.SQLiteFair.take

@@ -1,5 +1,6 @@
 -- claim_fair_select_group_limits: a fair queue, one job
--- Also: claim_fair_many_select_group_limits, claim_fair_few_select_group_limits, claim_fair_lone_select_group_limits,
+-- Also: claim_fair_many_select_group_limits, claim_fair_few_select_group_limits,
+--   claim_fair_ahead_select_group_limits, claim_fair_lone_select_group_limits,
 --   claim_fair_weighted_select_group_limits, claim_fair_limited_select_group_limits,
 --   claim_fair_limited_lone_select_group_limits, claim_fair_limited_by_time_select_group_limits
 -- Transaction: within BEGIN … COMMIT

@@ -1,6 +1,7 @@
--- claim_fair_limited_lone_update_jobs: the same, with one group and limits of it and of a prefix
+-- claim_fair_ahead_update_jobs: a fair queue, a job that was read ahead
+-- Also: claim_fair_limited_lone_update_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: fairness.dialects.postgresql.PostgreSQLFair.take
+-- Sent by: fairness.dialects.base.FairDialect.claim > fairness.dialects.postgresql.PostgreSQLFair.take
 -- Prepared once for each connection.
 UPDATE jobs AS jobs
 SET due_at = jobs.available_at,
