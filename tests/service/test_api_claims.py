@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from fastapi import Response
 
 from queue_db import Queue, QueueDB, State
 from queue_db.feeds import Feed, MessageClaim
 from queue_db.leased_job import LeasedJob
 from queue_db.service.api import message_claims
+from queue_db.service.http.handover import Handover, watch
 from queue_db.service.live.claims import Claims
 from tests.patience import PATIENCE
 
@@ -216,6 +220,29 @@ def test_jobs_of_a_client_that_goes_before_it_has_read_a_long_answer_return(
         assert connection.recv(12) == b"HTTP/1.1 200"
     until(lambda: queue.stats().available == 40)
     assert queue.claim()[0].attempts == 1
+
+
+def test_jobs_of_a_client_that_has_gone_when_its_answer_is_written_return() -> None:
+    """The connection is lost in the next turn of the event loop, as asyncio does it when a write fails."""
+    given_back: list[bool] = []
+
+    async def answer() -> None:
+        closed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        async def receive() -> dict[str, Any]:
+            await closed.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            if message.get("body"):
+                loop.call_soon(closed.set)
+
+        disconnected = watch(receive)
+        await asyncio.sleep(0)
+        await Handover(b"{}", disconnected, Response, lambda: given_back.append(True))({"type": "http"}, receive, send)
+
+    asyncio.run(answer())
+    assert given_back == [True]
 
 
 @here

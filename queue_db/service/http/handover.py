@@ -8,6 +8,10 @@ from collections.abc import Callable
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
+# Turns of the event loop after which a write has shown that the client has closed its connection: in the first one the connection
+# is lost, in the second one whoever waits for that learns it. One more for a task between them.
+_TURNS = 3
+
 
 class Handover(Response):
     """The answer to a claim, as JSON: what a client does not get is given back.
@@ -42,7 +46,8 @@ class Handover(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": self.body, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": True})  # when most of it has been taken
-            await asyncio.sleep(0)  # a connection that has just been closed is noticed now
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
             arrived = not self._disconnected.done()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
