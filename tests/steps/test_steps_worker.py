@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -44,6 +45,36 @@ def test_a_job_that_sleeps_frees_its_slot_and_is_snoozed(db: QueueDB, queue: Que
     assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.SCHEDULED, 0)
     assert not log.has("failed")
     assert not log.has("raised after")
+
+
+def test_a_job_does_not_sleep_while_a_step_of_it_runs(queue: Queue) -> None:
+    """Its lease would end, so that the next run calls the function of the step again while it runs here."""
+    queue.enqueue("order")
+    (job,) = queue.claim()
+    begun, done = threading.Event(), threading.Event()
+
+    def charge() -> str:
+        begun.set()
+        assert done.wait(PATIENCE)
+        return "paid"
+
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(job.step, "charge", charge)
+        try:
+            assert begun.wait(PATIENCE)
+            with pytest.raises(ArgumentError, match=r"job\.sleep would end this run of job \d+ while its step 'charge' runs"):
+                job.sleep(60)
+            with pytest.raises(ArgumentError, match=r"job\.wait_for would end this run"):
+                job.wait_for("approved")
+        finally:
+            done.set()
+        assert running.result(PATIENCE) == "paid"
+    assert job.release()
+    (again,) = queue.claim()
+    with pytest.raises(Suspended):
+        again.sleep(60)
+    with pytest.raises(ArgumentError, match=r"job\.sleep has ended this run of job \d+: begin no step beside it"):
+        again.step("late", lambda: pytest.fail("called"))
 
 
 def test_one_that_is_raised_by_hand_fails_the_attempt(db: QueueDB, queue: Queue, log: Log) -> None:

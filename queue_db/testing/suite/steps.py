@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -372,34 +371,6 @@ class TestSleeps:
             stale.sleep(60)
         assert queue.db.steps.list(fresh.id) == []
         assert fresh.complete()
-
-    def test_a_job_does_not_sleep_while_a_step_of_it_runs(self, queue: Queue) -> None:
-        """Its lease would end, so that the next run calls the function of the step again while it runs here."""
-        job = leased(queue)
-        begun, done = threading.Event(), threading.Event()
-
-        def charge() -> str:
-            begun.set()
-            assert done.wait(60)
-            return "paid"
-
-        with ThreadPoolExecutor(1) as thread:
-            running = thread.submit(job.step, "charge", charge)
-            try:
-                assert begun.wait(60)
-                with pytest.raises(ArgumentError, match=r"job\.sleep would end this run of job \d+ while its step 'charge' runs"):
-                    job.sleep(60)
-                with pytest.raises(ArgumentError, match=r"job\.wait_for would end this run"):
-                    job.wait_for("approved")
-            finally:
-                done.set()
-            assert running.result() == "paid"
-        assert job.release()
-        (again,) = queue.claim()
-        with pytest.raises(Suspended):
-            again.sleep(60)
-        with pytest.raises(ArgumentError, match=r"job\.sleep has ended this run of job \d+: begin no step beside it"):
-            again.step("late", lambda: pytest.fail("called"))
 
     def test_the_next_job_of_a_group_waits_for_one_that_sleeps(self, queue: Queue, clock: SettableClock) -> None:
         ran: list[int] = []
