@@ -175,7 +175,9 @@ def parametrize(metafunc: pytest.Metafunc, cells: Sequence[Combination], chosen:
     axes = axes_of(subject_of(metafunc))
     wanted = metafunc.config.getoption("--part")
     parts = [(cell, part_of(axes, cell, chosen)) for cell in cells]
-    if wanted not in {Part.NIGHTLY, Part.ALL}:
-        parts = [one for one in parts if one[1] is not Part.NIGHTLY] or parts[:1]
-    params = [pytest.param(cell, marks=_MARKS[part], id=str(cell)) for cell, part in parts]
+    params = [
+        pytest.param(cell, marks=_MARKS[part], id=str(cell))
+        for cell, part in parts
+        if part is not Part.NIGHTLY or wanted in {Part.NIGHTLY, Part.ALL}
+    ]
     metafunc.parametrize("combination", params, scope="session")

@@ -95,9 +95,9 @@ def test_where_claim_and_completion_meet_no_cell_is_left_to_the_night() -> None:
         assert generated(name, Part.ALL)[Part.NIGHTLY] == []
 
 
-def test_third_parties_run_every_class_that_depends_on_them() -> None:
+def test_third_parties_run_every_class_on_one_database_at_least() -> None:
     for axes in Axes:
-        assert bool(cells(axes, test_third_party_strategy.on_its_axes, test_third_party_strategy.CELLS)) is grid.claims(axes)
+        assert cells(axes, test_third_party_strategy.on_its_axes, test_third_party_strategy.CELLS)
         assert cells(axes, test_third_party_dialect.on_its_axes, test_third_party_dialect.CELLS)
     assert len(cells(Axes.STRATEGY, test_third_party_strategy.on_its_axes, test_third_party_strategy.CELLS)) == len(KINDS)
     assert len(cells(Axes.REMOVAL, test_third_party_dialect.on_its_axes, test_third_party_dialect.CELLS)) == len(REMOVALS)
