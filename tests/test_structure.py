@@ -6,6 +6,7 @@ The sets below have what is longer for now; what is no longer needed in them fai
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "queue_db"
 BESIDE = {
     *("administration", "fairness", "graphs", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service"),
     *("compare", "monitoring", "operations", "processes", "steps", "tasks", "tokens"),
-    *("testing", "cli", "instrumentation", "aio"),
+    *("testing", "cli", "instrumentation", "aio", "contrib"),
 }
 
 LINES, FUNCTION, METHODS, SMALL = 500, 50, 12, 40
@@ -113,3 +114,27 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     while done := {name for name, others in edges.items() if not others & edges.keys()}:
         edges = {name: others for name, others in edges.items() if name not in done}
     assert edges == {}
+
+
+def test_adapters_import_only_what_the_reference_documents() -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in (PACKAGE.parent / "docs" / "api").glob("*.md"))
+    documented = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
+    adapters = {name: tree for name, tree in modules().items() if name.startswith("contrib.")}
+    others = {
+        f"{name}: {imported}"
+        for name, tree in adapters.items()
+        for imported in imported_names(tree)
+        if not imported.startswith(f"queue_db.contrib.{name.split('.')[1]}")
+        and imported not in documented
+        and imported.rpartition(".")[0] not in {"queue_db", *documented}
+    }
+    assert others == set()
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    """What is imported from the package, also late and for type checkers: ``queue_db.worker.Worker``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "queue_db":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("queue_db."))
