@@ -4,7 +4,7 @@ Five shapes of as many jobs: plain jobs, a fan-out (one parent), a fan-in (one c
 chain. One process enqueues, then claims and completes until nothing is left. Of plain jobs and of a shape it takes turns; the ratio
 is that of the medians. A chain has one job at a time, so it stands beside plain jobs that are claimed and completed one by one.
 On a busy machine only the ratio of processor time says much. Each job must run once, after its parents; otherwise the run fails.
-Queues and graphs named ``bench-…`` are created in the database and deleted afterwards; ``queue-db migrate`` makes the tables.
+The tables are its own, named ``bench_graphs``; they are dropped afterwards.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from sqlalchemy import delete, select
 
+from benchmarks.running import own_tables
 from queue_db import NewGraph, NewNode, Queue, QueueDB
 from queue_db.compare.machine import server_clock
 from queue_db.graphs.tables import graph_tables
@@ -159,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=float, default=2.0, help="the highest ratio that is met")
     asked = parser.parse_args(arguments)
     met = True
-    with QueueDB(asked.url) as db:
+    with own_tables(asked.url, "bench_graphs") as db:
         show(f"{db.url}: {asked.jobs:,} jobs, medians of {asked.repeat}; seconds: enqueue + run")
         for name, plain, mine in measure(db, asked.jobs, asked.repeat, asked.only):
             ratio = mine.all / plain.all

@@ -13,10 +13,10 @@ from queue_db.steps import store
 from queue_db.steps.store import Phase, Record
 from queue_db.store import Transaction, settle
 from queue_db.testing import SettableClock
-from queue_db.testing.suite.steps import TestSleeps as Sleeps
 from queue_db.testing.suite.steps import TestState as States
 from queue_db.testing.suite.steps import TestSteps as Steps
 from queue_db.testing.suite.steps import TestStepsOfLeftJobs as Left
+from queue_db.testing.suite.suspending import TestSleeps as Sleeps
 from tests.handles import Handles
 from tests.races.test_signal_loses import a_wait_loses_to_a_signal_that_it_has_not_read as signal_before_wait
 

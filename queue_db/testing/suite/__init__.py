@@ -47,7 +47,8 @@ from queue_db.testing.suite.rescheduling import TestReschedule
 from queue_db.testing.suite.routes import TestConditions, TestKeyedCounts, TestLoops, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
-from queue_db.testing.suite.steps import TestSignals, TestSleeps, TestState, TestStepLoops, TestSteps, TestStepsOfLeftJobs
+from queue_db.testing.suite.steps import TestState, TestSteps, TestStepsOfLeftJobs
+from queue_db.testing.suite.suspending import TestSignals, TestSleeps, TestStepLoops
 from queue_db.testing.suite.tables import TestTables
 from queue_db.testing.suite.tokens import TestTokens
 from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing

@@ -32,6 +32,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.settling",
     "queue_db.testing.suite.spans",
     "queue_db.testing.suite.steps",
+    "queue_db.testing.suite.suspending",
     "queue_db.testing.suite.tables",
     "queue_db.testing.suite.tokens",
     "queue_db.testing.suite.transactions",
