@@ -29,8 +29,7 @@ OPTIONS = (
 
 _PAGE = """# Gallery: reports of several servers
 
-The chart of `queue-db compare` on each server that the suite could start, so that you see what a report looks like. Yours is in the
-folder of the report as `{url}-chart.svg`, for a README or a chat.
+The chart of `queue-db compare` on each server that the suite could start.
 
 **These figures are no benchmark:** short runs ({jobs} jobs, {repeat} of each strategy) on a shared machine with {cores} cores,
 taken {date} at a load average of {load}. They do not compare servers: durability and isolation differ, as the last
@@ -76,7 +75,6 @@ def write(found: Sequence[Comparison]) -> None:
     plan, machine = found[0].plan, found[0].machine
     loads = [float(one.machine["load before"].split()[0]) for one in found]
     text = _PAGE.format(
-        url="{database}",
         jobs=plan["jobs"],
         repeat=plan["repeat"],
         cores=machine["cores"],
