@@ -14,6 +14,7 @@ from queue_db.core import Core
 from queue_db.database.database import Database
 from queue_db.database.replicas import Replicas
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
@@ -271,7 +272,7 @@ class QueueDB:
         """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
         return self.routes.topic(name)
 
-    def graph(self, name: str | None = None, *, keep: float = GRAPH_KEPT, using: Connection | Session | None = None) -> NewGraph:
+    def graph(self, name: str | None = None, *, keep: float = GRAPH_KEPT, using: Using | None = None) -> NewGraph:
         """Describe a graph of jobs in a ``with`` block; a coroutine uses ``async with``. The end of the block enqueues the jobs.
 
         All of them are enqueued, in one transaction, or none: also if the block raises an exception.

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
+from queue_db.dialects.borrowed import Using
 from queue_db.slices import load, type_hint
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Resumable:
         return _resumption(self).state
 
     @overload
-    def step(self, name: str, function: Callable[..., _T], /, *args: Any, using: Connection | Session, **kwargs: Any) -> _T: ...
+    def step(self, name: str, function: Callable[..., _T], /, *args: Any, using: Using, **kwargs: Any) -> _T: ...
 
     @overload
     def step(self, name: str, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...

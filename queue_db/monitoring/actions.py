@@ -12,6 +12,7 @@ from sqlalchemy import Row
 
 from queue_db import arguments
 from queue_db.core import Core, observe
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
 from queue_db.monitoring.store import actions
@@ -55,7 +56,7 @@ class Actions:
         number: int | None = None,
         detail: Mapping[str, Any] | None = None,
         *,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> None:
         """Record an action that was done.
 

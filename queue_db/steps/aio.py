@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.steps.registry import Step, Steps
 
 
@@ -19,9 +18,7 @@ class AsyncSteps(Twin[Steps]):
         """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left."""
         return await run(self._sync.list, job_id)
 
-    async def send(
-        self, job_id: int, signal: str, payload: Any = None, *, using: AsyncConnection | AsyncSession | None = None
-    ) -> bool:
+    async def send(self, job_id: int, signal: str, payload: Any = None, *, using: AsyncUsing | None = None) -> bool:
         """Send a signal to a job: it runs again if it waits for it, and finds it if it waits later. The first one counts.
 
         :param payload: JSON of at most 64 KB, which ``job.wait_for(signal)`` returns.
