@@ -10,8 +10,8 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.service import Settings
+from queue_db.service.live.diagnosis import Watch
 from queue_db.service.pages import board
-from queue_db.service.pages.board import Watch
 from queue_db.service.pages.numbers import Race
 from tests.patience import PATIENCE
 from tests.service.test_service_pages import look, submit
