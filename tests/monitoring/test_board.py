@@ -146,7 +146,9 @@ def test_a_prometheus_that_scrapes_the_service_answers_every_query(busy: QueueDB
 
 def _answered(prometheus: Prometheus, address: str) -> Callable[[], bool]:
     def look() -> bool:
-        httpx2.get(f"{address}/api/v1/queues", timeout=PATIENCE, verify=False)  # without a token: an incident, so that there is one to count
+        httpx2.get(
+            f"{address}/api/v1/queues", timeout=PATIENCE, verify=False
+        )  # without a token: an incident, so that there is one to count
         return all(prometheus.query(filled(query)) for query in QUERIES)
 
     return look
