@@ -260,7 +260,6 @@ def board() -> dict[str, Any]:
                     "type": "query",
                     "datasource": _SOURCE,
                     "query": {"qryType": 1, "query": queue, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
-                    "definition": queue,
                     "refresh": 2,
                     "sort": 1,
                     "multi": True,
