@@ -53,6 +53,11 @@ class KeyedCache(Generic[_T]):
                 last.popitem(last=False)
             return value
 
+    def values(self) -> list[_T]:
+        """The objects that exist now. This does not count as a use."""
+        with self._lock:
+            return list(self._all.values())
+
     def get(self, name: str) -> _T | None:
         """The object of this name, or None. This does not count as a use."""
         with self._lock:

@@ -17,6 +17,7 @@ from queue_db.service.http.pressure import Pressure
 from queue_db.service.http.requests import Service, identity
 from queue_db.service.live.arrivals import Arrivals
 from queue_db.service.live.claims import Claims
+from queue_db.service.live.diagnosis import Watch
 from queue_db.service.live.ends import Ends
 from queue_db.service.live.samples import Samples, lifespan
 from queue_db.service.live.waits import Waits
@@ -47,7 +48,8 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan(made, samples),
     )
     app.state.service = made
-    app.state.board = Board(db, made.clock, samples)
+    app.state.watch = Watch(db)
+    app.state.board = Board(db, made.clock, samples, app.state.watch)
     waits = Waits(db, made.ending)
     app.state.claims = Claims(db, waits, made.incidents, made.working)
     app.state.settling = Settling(made)

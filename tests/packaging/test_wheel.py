@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -90,7 +91,12 @@ def test_the_wheel_carries_the_migrations_and_its_types(built: Path) -> None:
 
 @pytest.mark.rest("make test builds and installs the wheel")
 def test_the_sdist_is_built(built: Path) -> None:
-    assert len(list(built.glob("*.tar.gz"))) == 1
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    shipped = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "monitoring").iterdir()}
+    assert len(shipped) == 4
+    assert shipped <= names
 
 
 def test_the_wheel_does_a_job_without_the_sources(installed: Path, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.service import Settings
-from queue_db.service.pages import board
-from queue_db.service.pages.board import Watch
+from queue_db.service.live import diagnosis
+from queue_db.service.live.diagnosis import Watch
 from queue_db.service.pages.numbers import Race
 from tests.patience import PATIENCE
 from tests.service.test_service_pages import look, submit
@@ -52,8 +52,8 @@ def test_pages_show_when_jobs_were_counted_and_an_action_forgets_the_rest(db: Qu
 @pytest.mark.parametrize("quick", [True, False])
 def test_after_an_action_the_findings_are_looked_for_again(db: QueueDB, monkeypatch: pytest.MonkeyPatch, quick: bool) -> None:
     """Not where a look takes long: people could make the database do nothing else."""
-    monkeypatch.setattr(board, "_EVERY", 1e9)
-    monkeypatch.setattr(board, "_QUICK", 1e9 if quick else -1.0)
+    monkeypatch.setattr(diagnosis, "_EVERY", 1e9)
+    monkeypatch.setattr(diagnosis, "_QUICK", 1e9 if quick else -1.0)
     watch = Watch(db)
     db.queue("old").pause()
     assert "it is paused" in until(watch, "it is paused")

@@ -15,8 +15,8 @@ from queue_db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.operations.actor import Actor
 from queue_db.service import Settings
+from queue_db.service.live.diagnosis import Watch, seen_by
 from queue_db.service.pages import dead
-from queue_db.service.pages.board import Watch, seen_by
 from queue_db.service.pages.numbers import series, waiting
 from queue_db.service.pages.words import whereabouts
 from queue_db.store import worker_registry

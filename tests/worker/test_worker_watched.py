@@ -1,18 +1,14 @@
-"""Hooks, wrappers, metrics and traces."""
+"""Hooks, wrappers and metrics."""
 
 import asyncio
 import threading
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 
 from queue_db import ArgumentError, Cancel, Dead, Retry, Snooze
-from queue_db.instrumentation import opentelemetry, prometheus
+from queue_db.instrumentation import prometheus
 from queue_db.monitoring.tables import monitoring_tables
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType
@@ -128,36 +124,6 @@ def forget_samples(db):
     """The next count is due at once, also where other tests have taken one."""
     with db.database.begin("forget samples") as connection:
         connection.execute(monitoring_tables(db.store.tables).samples.delete())
-
-
-@pytest.fixture
-def spans():
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    exporter.provider = provider
-    return exporter
-
-
-@SQLITE
-def test_an_execution_is_linked_to_where_the_job_was_enqueued(worker, queue, db, spans):
-    opentelemetry.instrument(worker, spans.provider)
-    tracer = trace.get_tracer("shop", tracer_provider=spans.provider)
-    with tracer.start_as_current_span("order") as order:
-        queue.enqueue("done", headers={"mine": 1})
-        queue.enqueue_many([("retry", None), ("raise", None, {"headers": {"mine": 2}})])
-    queue.enqueue("done")  # in no span
-    assert {job.headers.get("mine") for job in queue.peek()} == {1, 2, None}
-    worker.run(until_empty=True)
-    found = {(span.name, len(span.links)): span for span in spans.get_finished_spans()}
-    for kind in ("done", "retry", "raise"):
-        span = found[f"process {kind}", 1]
-        assert span.links[0].context.trace_id == order.get_span_context().trace_id
-        assert span.attributes["messaging.destination.name"] == queue.name
-    assert ("process done", 0) in found
-    assert not found["process retry", 1].status.is_ok
-    assert not found["process raise", 1].status.is_ok
-    assert found["process done", 1].status.is_unset
 
 
 @SQLITE

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from queue_db.model import PresentState
 from queue_db.monitoring.failures import SCANNED
 from queue_db.operations import database as operations
+from queue_db.operations import rights
 from queue_db.service.api.paging import number, opened, sealed
-from queue_db.service.api.shapes import After, Id, Limit, Moment, ShownObject, View
+from queue_db.service.api.shapes import After, Id, Limit, Moment, PathId, ShownObject, View
+from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Manager, Reader, of
 from queue_db.service.http.times import Time, rfc3339
+from queue_db.service.live.diagnosis import Watch, neighbours, seen_by, waits
 from queue_db.store.schema import CLASS_LENGTH
 
 router = APIRouter(tags=["monitoring"])
@@ -99,6 +103,30 @@ class ActionPage(BaseModel):
     after: str | None = Field(description="For the next page; null: there are no more.")
 
 
+class FindingView(View):
+    """Why something makes no progress."""
+
+    sentence: str
+    stuck: bool = Field(description="true: until somebody acts. false: it is slow, or set to wait.")
+    queue: str | None = Field(description="null: of a worker or a schedule.")
+    kind: str | None
+
+
+class Findings(BaseModel):
+    """What makes no progress."""
+
+    findings: list[FindingView] = Field(description="What is stuck first.")
+    age: float | None = Field(description="Seconds since the look; null: the first one is under way, ask again.")
+
+
+class JobWaits(BaseModel):
+    """Why a job has not begun."""
+
+    state: PresentState
+    first: Id | None = Field(description="The job of its group that runs or waits before it.")
+    findings: list[FindingView] = Field(description="What keeps that one, or this job, waiting. Empty: a worker may claim it.")
+
+
 class PrunedRows(BaseModel):
     """How many rows were deleted."""
 
@@ -154,6 +182,40 @@ def list_actions(db: Db, who: Reader, request: Request, after: After = None, lim
     masked = of(request).settings.masked
     last = sealed(_ACTIONS, str(found[limit - 1].id)) if len(found) > limit else None
     return ActionPage(actions=[ActionView.of(one, masked) for one in found[:limit]], after=last)
+
+
+@router.get("/findings")
+def list_findings(
+    who: Reader,
+    request: Request,
+    queue: Annotated[str | None, Query(min_length=1, max_length=100, description="Of this queue only.")] = None,
+) -> Findings:
+    """List the queues, workers, schedules and groups that make no progress, with the reasons that the database shows.
+
+    The service looks every five seconds, or less often where that takes long. Workers and schedules are for tokens of all queues.
+    """
+    if queue is not None:
+        who.check("read", queue)
+    seen = seen_by(who, _watch(request).look())
+    found = [one for one in seen.found or () if queue is None or one.queue == queue]
+    return Findings(findings=[FindingView.of(one) for one in found], age=None if seen.found is None else seen.age)
+
+
+@router.get("/jobs/{job_id}/waits", responses=problems(404))
+def explain_job(job_id: PathId, db: Db, who: Reader, request: Request) -> JobWaits:
+    """Why a live job has not begun: the job of its group before it, and what keeps its queue from being worked on."""
+    job = rights.job(db, who, "read", int(job_id))
+    first, found = waits(db, job, neighbours(db, job), _watch(request).look(), of(request).clock.now())
+    return JobWaits(
+        state=cast("PresentState", job.state.value),
+        first=None if first is None else str(first.id),
+        findings=[FindingView.of(one) for one in found],
+    )
+
+
+def _watch(request: Request) -> Watch:
+    found: Watch = request.app.state.watch
+    return found
 
 
 @router.get("/queues/{queue}/metrics")

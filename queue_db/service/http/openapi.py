@@ -55,7 +55,7 @@ _TAGS = {
     "feeds": "Messages that stay for all readers: publish, read on from a position, claim, and cursors.",
     "routes": "Where messages go by the topic that they are published to.",
     "tokens": "API tokens: list, make, revoke. For tokens that manage all queues.",
-    "monitoring": "Failures by kind and error class, the numbers of a queue over time, and the action log.",
+    "monitoring": "What makes no progress, failures by kind and error class, the numbers of a queue over time, the action log.",
     "service": "What this service is, whether it works, and its metrics for Prometheus.",
     "events": "Streams of server-sent events.",
 }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, cast
 
 from fastapi import Query, Request, Response
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
-from queue_db.model import Job, PresentState, State
-from queue_db.monitoring.insights import OVERDUE, Finding, why_due
+from queue_db.model import Job, PresentState
 from queue_db.monitoring.model import Finished, JobPage
 from queue_db.operations import database, dead, rights
 from queue_db.operations import jobs as operations
@@ -23,8 +20,9 @@ from queue_db.service.api.finished import last_of_page
 from queue_db.service.api.paging import paged
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Fields, Person
+from queue_db.service.live.diagnosis import neighbours, waits
 from queue_db.service.pages import words
-from queue_db.service.pages.board import Diagnosis, board
+from queue_db.service.pages.board import board
 from queue_db.service.pages.queues import number as number_of
 from queue_db.service.pages.queues import whole
 from queue_db.service.pages.render import back, page
@@ -36,9 +34,6 @@ router = page_router()
 LIMIT = 50
 
 STATES = ("available", "scheduled", "blocked", "running", "dead")
-
-#: Neighbours of a job in its group that are shown.
-NEIGHBOURS = 12
 
 
 @router.get("/jobs", name="jobs")
@@ -125,8 +120,8 @@ def job(request: Request, db: Db, who: Person, number: int) -> Response:
         job = rights.job(db, who, "read", number)
     except JobNotFoundError:
         return _gone(request, db, who, number)
-    shared, neighbours = board(request), _neighbours(db, job)
-    head, findings = _waits(db, job, neighbours, shared.watch.look(), shared.clock.now())
+    shared, others = board(request), neighbours(db, job)
+    head, findings = waits(db, job, others, shared.watch.look(), shared.clock.now())
     return page(
         request,
         "job",
@@ -135,36 +130,11 @@ def job(request: Request, db: Db, who: Person, number: int) -> Response:
         errors=db.errors(number),
         batch=None if job.batch is None else db.batch(job.batch),
         steps=db.steps.list(number),
-        neighbours=neighbours,
+        neighbours=others,
         head=head,
         findings=findings,
         may=who.allows("manage", job.queue),
     )
-
-
-def _waits(db: QueueDB, job: Job, group: Sequence[Job], diagnosis: Diagnosis, now: datetime) -> tuple[Job | None, list[Finding]]:
-    """The first job of its group that a job waits for, unless it has just left; and what keeps that job, or this one, waiting."""
-    blocked = job.state is State.BLOCKED
-    head = next((one for one in group if one.id < job.id and one.state is not State.BLOCKED), None) if blocked else None
-    due = head or job
-    found = []
-    if due.state is State.AVAILABLE:
-        why = why_due(db, due.queue, overdue=(now - due.available_at).total_seconds() > OVERDUE)
-        found += [] if why is None else [why]
-    if due.state in (State.AVAILABLE, State.SCHEDULED):
-        found += [one for one in diagnosis.found or () if one.queue == due.queue and one.kind == due.kind]
-    return head, found
-
-
-def _neighbours(db: QueueDB, job: Job) -> list[Job]:
-    """The first jobs of its group, and what they do; it is the last of them if it comes later."""
-    if job.group is None:
-        return []
-    queue = db.queue(job.queue)
-    states = (State.RUNNING, State.AVAILABLE, State.SCHEDULED, State.BLOCKED)
-    found = [one for state in states for one in queue.jobs(state, group=job.group, limit=NEIGHBOURS).jobs]
-    first = sorted(found, key=lambda one: one.id)[:NEIGHBOURS]
-    return first if job.state is State.DEAD or any(one.id == job.id for one in first) else [*first[: NEIGHBOURS - 1], job]
 
 
 def _gone(request: Request, db: QueueDB, who: Actor, number: int) -> Response:

@@ -18,9 +18,10 @@ from queue_db.operations import queues as operations
 from queue_db.operations.queues import Limits
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Fields, Person
+from queue_db.service.live.diagnosis import seen_by
 from queue_db.service.live.in_hand import in_hand, process
 from queue_db.service.pages import words
-from queue_db.service.pages.board import board, failing, seen_by
+from queue_db.service.pages.board import board, failing
 from queue_db.service.pages.charts import RANGES, charts
 from queue_db.service.pages.numbers import Line, counted
 from queue_db.service.pages.render import back, page
