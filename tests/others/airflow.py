@@ -12,7 +12,7 @@ from tests.others.suite import CHECKOUT, Run, Suite
 AIRFLOW = ("apache-airflow==3.3.2", "apache-airflow-providers-common-messaging==2.1.2", "apache-airflow-providers-standard==1.21.0")
 
 # The tests take one fixture from Airflow's development package, which is not published with them.
-_FIXTURE = '''
+_FIXTURE = """
 import pytest
 from airflow.exceptions import AirflowProviderDeprecationWarning
 
@@ -21,22 +21,31 @@ from airflow.exceptions import AirflowProviderDeprecationWarning
 def collect_queue_param_deprecation_warning():
     with pytest.warns(AirflowProviderDeprecationWarning, match="The `queue` parameter is deprecated"):
         yield
-'''
+"""
 
 # Beside their tests: ours is one of the providers that they choose from.
-_REGISTERED = '''
+_REGISTERED = """
 from airflow.providers.common.messaging.triggers import msg_queue
 
 
 def test_queue_db_is_registered():
     trigger = msg_queue.MessageQueueTrigger(scheme="queue-db", feed="orders", cursor="airflow")
     assert trigger.serialize()[0] == "queue_db.contrib.airflow.triggers.FeedTrigger"
-'''
+"""
 
 
 def install(folder: Path) -> None:
     """Install the checkout, with its entry points, into a folder."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
     subprocess.run([*command, "--target", str(folder), str(CHECKOUT)], check=True, capture_output=True, timeout=600)
 
 
@@ -62,8 +71,8 @@ SUITE = Suite(
     name="airflow",
     version="common-messaging 2.1.2",
     source="apache-airflow-providers-common-messaging==2.1.2",
-    requirements=(*AIRFLOW, "pytest==8.4.2", "pytest-asyncio==1.3.0"),
-    extras=("postgresql", "async-postgresql", "async-sqlite", "migrate", "cron"),
+    requirements=(*AIRFLOW, "pytest==9.2.0", "pytest-asyncio==1.5.0"),
+    extras=("postgresql", "async-postgresql", "async-sqlite", "cli"),
     kinds=("sqlite",),
     prepare=_prepare,
     command=_command,
