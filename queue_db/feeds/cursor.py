@@ -85,7 +85,7 @@ class Cursor:
         self._version: int = row.version
         # An acknowledgement was LOST: the messages that were read are those of the next holder.
         self._replaced = False
-        self._acked = row.acked
+        self._acked: int = row.acked
         self._read = row.acked
         # The highest number that the feed is known to have given.
         self._given = of.next_seq - 1
@@ -95,6 +95,11 @@ class Cursor:
     def position(self) -> str:
         """The position after the last message that was acknowledged here."""
         return self._text(self._acked)
+
+    @property
+    def seq(self) -> int:
+        """The number of the last message that was acknowledged here; 0: none was. A :class:`Message` has one too, to compare."""
+        return self._acked
 
     @property
     def generation(self) -> int:

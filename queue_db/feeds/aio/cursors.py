@@ -33,6 +33,11 @@ class AsyncCursor(CursorTwin):
         return self._sync.position
 
     @property
+    def seq(self) -> int:
+        """The number of the last message that was acknowledged here; 0: none was. A :class:`Message` has one too, to compare."""
+        return self._sync.seq
+
+    @property
     def generation(self) -> int:
         """The number of this opening of the cursor. :meth:`Feed.resume <queue_db.Feed.resume>` takes it."""
         return self._sync.generation

@@ -1,0 +1,259 @@
+"""The hook, the operators and the trigger that waits: one job for each task, no password in any text, the error of a dead job."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
+from airflow.providers_manager import ProvidersManager
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+from triggerer import until
+
+from queue_db import Queue, QueueDB
+from queue_db.aio import AsyncQueueDB
+from queue_db.contrib.airflow.connections import address_of, database
+from queue_db.contrib.airflow.hook import QueueHook
+from queue_db.contrib.airflow.info import get_provider_info
+from queue_db.contrib.airflow.operators import EnqueueOperator, WaitForJob, task_key
+from queue_db.contrib.airflow.triggers import FeedTrigger, JobTrigger
+from queue_db.errors import ArgumentError, ConfigurationError, StorageError
+from queue_db.testing import drain
+from queue_db.worker import Worker
+
+SECRET = "s3cret/with@signs"
+
+
+def task(**options: Any) -> dict[str, Any]:
+    """The context of a task instance."""
+    return {"ti": SimpleNamespace(**{"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "max_tries": 2, **options})}
+
+
+# --- Airflow finds the provider --------------------------------------------------------------------------------------------------
+
+
+def test_airflow_finds_hook_and_provider() -> None:
+    hook = ProvidersManagerTaskRuntime().hooks["queue_db"]
+    assert hook is not None
+    assert hook.hook_class_name == "queue_db.contrib.airflow.hook.QueueHook"
+    assert "queue_db.contrib.airflow.messages.FeedProvider" in ProvidersManager().queue_class_names
+    trigger = MessageQueueTrigger(scheme="queue-db", feed="orders", cursor="airflow", kinds=("b", "a"))
+    path, arguments = trigger.serialize()
+    assert path == "queue_db.contrib.airflow.triggers.FeedTrigger"
+    assert FeedTrigger(**json.loads(json.dumps(arguments))).serialize() == (path, arguments)
+
+
+def test_the_description_is_of_airflows_form() -> None:
+    import airflow
+
+    schema = json.loads(open(os.path.join(os.path.dirname(airflow.__file__), "provider_info.schema.json")).read())  # noqa: PTH118, PTH120, PTH123, SIM115
+    jsonschema.validate(get_provider_info(), schema)
+
+
+# --- connections -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_is_a_database() -> None:
+    mysql = Connection(
+        conn_id="c",
+        conn_type="queue_db",
+        host="h",
+        port=3307,
+        login="u",
+        password=SECRET,
+        schema="d",
+        extra=json.dumps({"dialect": "mariadb", "query": {"ssl_ca": "f"}, "table": "work", "schema": "s"}),
+    )
+    found = address_of(mysql)
+    assert found.url.render_as_string(hide_password=False) == "mariadb://u:s3cret%2Fwith%40signs@h:3307/d?ssl_ca=f"
+    assert (found.table, found.schema) == ("work", "s")
+    assert SECRET not in f"{found!r} {found.url}"
+    assert str(address_of(Connection(conn_id="c", conn_type="postgres", host="h", schema="d")).url) == "postgresql://h/d"
+    assert str(address_of(Connection(conn_id="c", conn_type="sqlite", host="/a/b.db")).url) == "sqlite:////a/b.db"
+
+
+@pytest.mark.parametrize(
+    ("connection", "named"),
+    [
+        ({"conn_type": "http"}, "type 'http'"),
+        ({"conn_type": "queue_db"}, '"dialect": "postgresql"'),
+        ({"conn_type": "postgres", "extra": '{"sslmode": "require"}'}, "sslmode"),
+        ({"conn_type": "queue_db", "extra": "[1]"}, "a list or text"),
+    ],
+)
+def test_a_wrong_connection_is_refused_with_the_fix(connection: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named) as raised:
+        address_of(Connection(conn_id="c", host="h", login="u", password=SECRET, **connection))
+    assert SECRET not in str(raised.value)
+
+
+def test_no_text_shows_the_password(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    away = {"conn_type": "postgres", "host": "127.0.0.1", "port": 1, "login": "u", "password": SECRET, "schema": "d"}
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", json.dumps(away))
+    hook = QueueHook("away")
+    works, told = hook.test_connection()
+    assert not works
+    with pytest.raises(StorageError) as raised:
+        hook.enqueue("q", "k")
+
+    async def open_it() -> None:
+        async with database("away"):
+            pass
+
+    with pytest.raises(StorageError) as also:
+        asyncio.run(open_it())
+    shown = f"{told} {hook!r} {hook.address} {raised.value!r} {also.value!r} {caplog.text}"
+    assert "127.0.0.1" in shown
+    assert SECRET not in shown
+    assert "s3cret" not in shown
+
+
+# --- enqueue ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_hook_enqueues_one_and_many(queue: Queue) -> None:
+    hook = QueueHook()
+    first = hook.enqueue(queue.name, "k", {"n": 1}, priority=3)
+    assert first is not None
+    assert queue.get(first).priority == 3
+    ids = hook.enqueue_many(queue.name, [("k", 2), ("k", 3, {"unique_key": "u"})])
+    assert [queue.get(id_).payload for id_ in ids if id_ is not None] == [2, 3]
+    assert hook.test_connection() == (True, "The database answers, and has the tables.")
+
+
+def test_a_retried_task_enqueues_once_and_a_cleared_one_again(queue: Queue) -> None:
+    operator = EnqueueOperator(task_id="t", queue_name=queue.name, kind="k", payload={"n": 1}, options={"headers": {"a": "b"}})
+    run = queue.name  # no other test has this run
+    first = operator.execute(task(run_id=run))
+    assert operator.execute(task(run_id=run)) == first
+    assert first is not None
+    assert queue.get(first).headers == {"airflow": {"dag": "d", "run": run, "task": "t", "map_index": -1}, "a": "b"}
+    (job,) = queue.claim()
+    job.complete()
+    assert operator.execute(task(run_id=run)) == first  # the retry comes after the job
+    cleared = operator.execute(task(run_id=run, max_tries=3))
+    mapped = operator.execute(task(run_id=run, map_index=1))
+    assert len({first, cleared, mapped}) == 3
+    assert queue.stats().available == 2
+
+
+def test_without_a_key_a_retried_task_enqueues_twice(queue: Queue) -> None:
+    operator = EnqueueOperator(task_id="t", queue_name=queue.name, kind="k", unique_key="")
+    assert operator.execute(task()) != operator.execute(task())
+
+
+def test_keys_of_tasks_differ_and_are_short() -> None:
+    names = [{}, {"dag_id": "x"}, {"run_id": "x"}, {"task_id": "x"}, {"map_index": 0}, {"max_tries": 5}, {"dag_id": "d" * 250}]
+    keys = [task_key(task(**one)["ti"]) for one in names]
+    assert len(set(keys)) == len(names)
+    assert max(map(len, keys)) <= 200
+
+
+# --- wait ------------------------------------------------------------------------------------------------------------------------
+
+
+def event_of(job_id: int) -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
+        trigger = JobTrigger(job_id=job_id, poll=0.01)
+        (found,) = [event.payload async for event in trigger.run()]
+        assert json.loads(json.dumps(found)) == found
+        return dict(found)
+
+    return asyncio.run(run())
+
+
+def worked(db: QueueDB, queue: Queue, **options: Any) -> None:
+    worker = Worker(db, [queue.name])
+
+    @worker.handles("k", **options)
+    def handle(job: Any) -> Any:
+        if job.payload == "fail":
+            raise RuntimeError("no such order")
+        return {"done": job.payload}
+
+    drain(worker, raises=False)
+
+
+def test_the_result_of_a_job_is_returned(db: QueueDB, queue: Queue) -> None:
+    job = queue.enqueue("k", 7)
+    worked(db, queue, result_ttl=60)
+    event = event_of(job)
+    assert event == {"job_id": job, "status": "completed", "result": {"done": 7}}
+    assert WaitForJob(task_id="w", job_id=job).resume({}, event) == {"done": 7}
+
+
+def test_a_dead_job_fails_the_task_with_its_error(db: QueueDB, queue: Queue) -> None:
+    job = queue.enqueue("k", "fail", max_attempts=1)
+    worked(db, queue)
+    event = event_of(job)
+    with pytest.raises(AirflowFailException, match="dead after 1 attempts: RuntimeError: no such order"):
+        WaitForJob(task_id="w", job_id=job).resume({}, event)
+
+
+def test_a_job_of_which_nothing_is_left_fails_the_task_unless_it_may(db: QueueDB, queue: Queue) -> None:
+    job = queue.enqueue("k", 7)
+    worked(db, queue)
+    event = event_of(job)
+    assert event == {"job_id": job, "status": "gone"}
+    with pytest.raises(AirflowFailException, match="result_ttl"):
+        WaitForJob(task_id="w", job_id=job).resume({}, event)
+    assert WaitForJob(task_id="w", job_id=job, if_gone="succeed").resume({}, event) is None
+
+
+def test_the_task_hands_over_the_id_and_the_timeout() -> None:
+    with pytest.raises(TaskDeferred) as raised:
+        WaitForJob(task_id="w", job_id="7", timeout=60).execute({})
+    assert raised.value.trigger.serialize()[1] == {"job_id": 7, "poll": 5.0, "conn_id": "queue_db_default"}
+    assert raised.value.timeout == timedelta(seconds=60)
+    with pytest.raises(ArgumentError, match="has the task that enqueues it run"):
+        WaitForJob(task_id="w", job_id="None").execute({})
+    with pytest.raises(ArgumentError, match="if_gone"):
+        WaitForJob(task_id="w", job_id=1, if_gone="maybe")  # type: ignore[arg-type]
+
+
+def test_another_triggerer_goes_on_waiting(db: QueueDB, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = queue.enqueue("k", 7)
+    looks: list[int] = []
+    finished = AsyncQueueDB.finished
+
+    async def seen(self: AsyncQueueDB, job_id: int) -> Any:
+        looks.append(job_id)
+        return await finished(self, job_id)
+
+    monkeypatch.setattr(AsyncQueueDB, "finished", seen)
+
+    async def run() -> dict[str, Any]:
+        first = JobTrigger(job_id=job, poll=0.01)
+        waiting = asyncio.ensure_future(anext(first.run()))
+        await until(lambda: len(looks) >= 2)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        path, arguments = first.serialize()
+        assert path.endswith(".JobTrigger")
+        second = asyncio.ensure_future(anext(JobTrigger(**json.loads(json.dumps(arguments))).run()))
+        await asyncio.to_thread(worked, db, queue, result_ttl=60)
+        return dict((await second).payload)
+
+    assert asyncio.run(run())["result"] == {"done": 7}
+
+
+def test_all_triggers_of_a_connection_share_one_database() -> None:
+    async def run() -> None:
+        async with database("queue_db_default") as one:
+            async with database("queue_db_default") as other:
+                assert one is other
+            assert await other.state(1) is not None  # still open
+        async with database("queue_db_default") as again:
+            assert again is not one
+
+    asyncio.run(run())
