@@ -19,4 +19,8 @@ DIFFERENCES: dict[str, tuple[frozenset[str], str]] = {
         "a claim updates the rows and deletes them in the same transaction",
     ),
     "no server": (frozenset({"sqlite"}), "there is no server process to kill, stop or refuse a login"),
+    "no history": (
+        frozenset({"sqlite", "postgresql", "mysql", "mariadb"}),
+        "an sdist or a shallow clone does not have the code of the previous version",
+    ),
 }
