@@ -139,13 +139,13 @@ def reads(roles: Roles) -> None:
             listed()
 
 
-def refused(act: Callable[[], object]) -> str:
-    """What refuses it, or why it was not refused."""
+def refused(act: Callable[[], object], what: str = "it") -> str:
+    """What refuses it."""
     try:
         act()
     except (*REFUSED, DBAPIError) as error:
         return str(error)
-    pytest.fail("it was not refused")
+    pytest.fail(f"{what} was not refused")
 
 
 def test_each_role_does_its_work(migrated: Roles, ask_at: Ask) -> None:
@@ -234,9 +234,12 @@ def test_a_migration_needs_each_of_its_grants(roles: Roles) -> None:
         for verb in grant.removeprefix("GRANT ").partition(" ON ")[0].split(", "):
             roles.administrate(f"REVOKE {verb} ON queue.* FROM queue_migrator")
             with roles.open("queue_migrator") as db:
-                said = refused(lambda db=db: (db.migrate(), db.migrate(revision="base")))
+                said = refused(lambda db=db: (db.migrate(), db.migrate(revision="base")), f"without {verb}")
                 assert "denied" in said, (verb, said)
             roles.administrate(f"GRANT {verb} ON queue.* TO queue_migrator")
+            with roles.open("queue_migrator") as db:  # an interrupted migration goes on, and the next one begins with nothing
+                db.migrate()
+                db.migrate(revision="base")
     with roles.open("queue_migrator") as db:
         db.migrate()
         db.check()
