@@ -16,7 +16,10 @@ _AT_ONCE = 10_000
 
 #: By the name of the dialect, what makes the numbers exact, and the query for the bytes of all tables with their indexes.
 _SIZES = {
-    "postgresql": ("VACUUM ANALYZE", "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'jobs%'"),
+    "postgresql": (
+        "VACUUM ANALYZE",
+        "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'jobs%'",
+    ),
     "mysql": (
         "ANALYZE TABLE jobs",
         "SELECT SUM(file_size) FROM information_schema.innodb_tablespaces WHERE name LIKE CONCAT(DATABASE(), '/%')",
@@ -54,4 +57,4 @@ def measured(url: str, jobs: int = 100_000, size: int = 100) -> float:
 if __name__ == "__main__":
     _, url, *numbers = sys.argv
     each = measured(url, *map(int, numbers))
-    print(f"{make_url(url).get_backend_name()}: {each:.0f} bytes per job, {each * 1e6 / 1e9:.2f} GB per million")
+    sys.stdout.write(f"{make_url(url).get_backend_name()}: {each:.0f} bytes per job, {each * 1e6 / 1e9:.2f} GB per million\n")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ import yaml
 from queue_db import QueueDB
 from queue_db.service import Settings, service
 from queue_db.service.http.guard import PROBES
+from queue_db.worker import Worker
 from tests.docs.test_words import COMMANDS, typed
 from tests.guide import page
 from tests.known_differences import DIFFERENCES
 from tests.patience import PATIENCE, wait_for
 from tests.servers import folders
+from tests.servers.pooler import PgBouncer
 
 #: What the guide says that a system waits beyond the grace time of a worker, seconds.
 BEYOND = 15
@@ -128,7 +130,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         return "\n".join(line for line in (done.stdout + done.stderr).splitlines() if "shop.service" in line)
 
     assert verified(text) == ""
-    assert "KillMode" in verified(text.replace("KillMode=mixed", "KillMode=mxied"))
+    assert "kill mode" in verified(text.replace("KillMode=mixed", "KillMode=mxied"))
 
 
 @pytest.mark.rest("test_the_commands_of_the_manifests_can_be_typed reads the same manifests")
@@ -157,7 +159,9 @@ def test_kubernetes_accepts_the_manifests(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-def test_the_command_of_the_unit_is_ready_works_and_is_drained(own_url: str, tmp_path: Path) -> None:
+def test_the_command_of_the_unit_is_ready_works_and_is_drained(
+    own_url: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     words = shlex.split(unit()["Service"]["ExecStart"])
     command = [sys.executable, "-m", "queue_db", *words[1:]]
@@ -180,6 +184,14 @@ def test_the_command_of_the_unit_is_ready_works_and_is_drained(own_url: str, tmp
         try:
             wait_for(lambda: len(db.workers()) == int(words[words.index("--processes") + 1]))
             assert alive()
+            with db.database.begin() as connection:
+                taken = (
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+                )
+                connections = connection.exec_driver_sql(taken).scalar_one()
+            # As the table of the guide says; a supervisor and this test have some, too.
+            assert connections <= 8 * (int(words[words.index("--processes") + 1]) + 1)
+            record_property("connections", connections)
             queue.enqueue_many([("slow", number) for number in range(20)])
             wait_for(lambda: len(list(tmp_path.glob("begun-*"))) == 8)
             worker.send_signal(signal.SIGTERM)  # KillMode=mixed: to the main process alone
@@ -195,6 +207,17 @@ def test_the_command_of_the_unit_is_ready_works_and_is_drained(own_url: str, tmp
         stats = queue.stats()
         assert (stats.available, stats.running, stats.dead) == (12, 0, 0)
         assert not alive()
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_two_sessions_of_a_pooler_are_enough_for_a_worker_process(own_url: str) -> None:
+    with PgBouncer(own_url, sessions=2) as pooler, QueueDB(pooler.url(own_url)) as db:
+        done: list[int] = []
+        worker = Worker(db, "mail", concurrency=8)
+        worker.handles("k")(lambda job: done.append(job.payload))
+        db.queue("mail").enqueue_many([("k", number) for number in range(200)])
+        assert worker.run(until_empty=True).completed == 200
+        assert sorted(done) == list(range(200))
 
 
 def test_the_probes_answer_to_the_address_of_the_pod(tmp_path: Path) -> None:

@@ -231,15 +231,17 @@ def test_a_migration_needs_each_of_its_grants(roles: Roles) -> None:
         roles.administrate("ALTER SCHEMA queue OWNER TO queue_migrator")
     else:
         (grant,) = [one for one in statements(_BLOCKS[roles.kind]) if one.endswith("TO queue_migrator")]
-        for verb in grant.removeprefix("GRANT ").partition(" ON ")[0].split(", "):
+        verbs = grant.removeprefix("GRANT ").partition(" ON ")[0].split(", ")
+        for verb in sorted(verbs, key=lambda verb: (verb == "DELETE", "VIEW" not in verb)):  # the last leaves most behind
             roles.administrate(f"REVOKE {verb} ON queue.* FROM queue_migrator")
             with roles.open("queue_migrator") as db:
                 said = refused(lambda db=db: (db.migrate(), db.migrate(revision="base")), f"without {verb}")
-                assert "denied" in said, (verb, said)
+                assert f"{verb} command denied" in said, (verb, said)
             roles.administrate(f"GRANT {verb} ON queue.* TO queue_migrator")
-            with roles.open("queue_migrator") as db:  # an interrupted migration goes on, and the next one begins with nothing
-                db.migrate()
-                db.migrate(revision="base")
+            if "VIEW" in verb:  # the next begins with nothing
+                with roles.open("queue_migrator") as db:
+                    db.migrate()
+                    db.migrate(revision="base")
     with roles.open("queue_migrator") as db:
         db.migrate()
         db.check()
