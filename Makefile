@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo compare gallery check test test-rest test-nightly test-clusters mutants docs lint golden aio format lock servers clean
+.PHONY: help environment demo compare gallery check test test-rest test-nightly test-clusters rehearsal mutants docs lint golden aio format lock servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +61,9 @@ test-nightly: environment ## What the others have on a twin: MariaDB beside MySQ
 
 test-clusters: environment ## Conflicts and failures on a cluster of three nodes, which it starts by itself: ARGS="…"
 	@$(PY) -m pytest --part clusters tests/clusters $(ARGS)
+
+rehearsal: environment ## Upgrade from the previous version and go back, with workers running: ARGS="--from COMMIT --kinds sqlite postgresql"
+	@$(PY) -m tests.rehearsal $(ARGS)
 
 mutants: environment ## Change the code in small ways and list what no test of make test notices, resumable: ARGS="'queue_db.strategies.*'"
 	@nice -n 19 $(PY) -m tests.servers share postgresql -- $(VENV)/bin/mutmut run --max-children 1 $(ARGS)

@@ -19,4 +19,12 @@ DIFFERENCES: dict[str, tuple[frozenset[str], str]] = {
         "a claim updates the rows and deletes them in the same transaction",
     ),
     "no server": (frozenset({"sqlite"}), "there is no server process to kill, stop or refuse a login"),
+    "no systemd": (
+        frozenset({"sqlite", "postgresql", "mysql", "mariadb"}),
+        "systemd-analyze is not on this machine; the test beside it starts the unit's command and stops it as systemd does",
+    ),
+    "no history": (
+        frozenset({"sqlite", "postgresql", "mysql", "mariadb"}),
+        "an sdist or a shallow clone does not have the code of the previous version",
+    ),
 }

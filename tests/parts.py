@@ -71,6 +71,7 @@ TWINS: dict[str, Sequence[str]] = {
     "tests/feeds/plans": (),
     "tests/feeds/test_isolation.py": (),
     "tests/feeds/test_opposite_orders.py": (),
+    "tests/guide": (),
     "tests/migrations": (),
     "tests/plans": (),
     "tests/races": (),

@@ -256,6 +256,7 @@ def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
     is_view = name in inspector.get_view_names(schema=schema)
     if not is_view and not inspector.has_table(name, schema=schema):
         return
+    unseen = ""
     try:
         if {column_info["name"] for column_info in inspector.get_columns(name, schema=schema)} >= _VIEW_COLUMNS:
             return
@@ -265,10 +266,11 @@ def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
         # MySQL does not show the columns of a view whose tables were dropped.
         if error.connection_invalidated:
             raise
+        unseen = f" (or this user may not look at it: {error.orig})"
     kind = "view" if is_view else "table"
     raise ConfigurationError(
-        f"there is a {kind} {name!r} in this database that is not queue_db's, and the queue needs its name: rename that {kind}, "
-        "or choose another name for the queue's tables: QueueDB(url, table=…), queue-db --table … or alembic -x table=…"
+        f"there is a {kind} {name!r} in this database that is not queue_db's{unseen}, and the queue needs its name: "
+        f"rename that {kind}, or choose another name for the queue's tables: QueueDB(url, table=…), queue-db --table … or alembic -x table=…"
     )
 
 
