@@ -197,6 +197,21 @@ class Core:
         """
         return self.run(Run(name, write=False), query, *args, **kwargs)
 
+    def look(
+        self,
+        name: str,
+        using: Connection | Session | None,
+        query: Callable[Concatenate[Transaction, _P], _T],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """:meth:`read`, in the caller's transaction if ``using`` is given: it sees what that transaction has not committed yet."""
+        if using is None:
+            return self.read(name, query, *args, **kwargs)
+        with self.joined(using, name) as tx:
+            return query(tx, *args, **kwargs)
+
     def write(self, name: str, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``change``, commit, and return its answer. ``name`` is as in :meth:`read`."""
         return self.run(Run(name), change, *args, **kwargs)

@@ -48,10 +48,13 @@ class Steps:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def list(self, job_id: int) -> list[Step]:
-        """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left."""
+    def list(self, job_id: int, *, using: Connection | Session | None = None) -> list[Step]:
+        """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left.
+
+        :param using: a transaction of yours, in which they are read.
+        """
         arguments.whole("job_id", job_id, 0, _HIGHEST)
-        now, found = self._core.read("list_steps", _read, job_id)
+        now, found = self._core.look("list_steps", using, _read, job_id)
         return [self._step(key, *one, now) for key, one in found.items() if key.what is not What.CALLBACK]
 
     def send(self, job_id: int, signal: str, payload: Any = None, *, using: Connection | Session | None = None) -> bool:
