@@ -197,21 +197,6 @@ class Core:
         """
         return self.run(Run(name, write=False), query, *args, **kwargs)
 
-    def look(
-        self,
-        name: str,
-        using: Connection | Session | None,
-        query: Callable[Concatenate[Transaction, _P], _T],
-        /,
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _T:
-        """:meth:`read`, in the caller's transaction if ``using`` is given: it sees what that transaction has not committed yet."""
-        if using is None:
-            return self.read(name, query, *args, **kwargs)
-        with self.joined(using, name) as tx:
-            return query(tx, *args, **kwargs)
-
     def write(self, name: str, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``change``, commit, and return its answer. ``name`` is as in :meth:`read`."""
         return self.run(Run(name), change, *args, **kwargs)
@@ -347,6 +332,22 @@ def observe(core: Core, name: str, query: Callable[Concatenate[Transaction, _P],
         if (found := core.replicas.read(name, query, *args, **kwargs)) is not None:
             return found[0]
     return core.run(Run(name, write=False), query, *args, **kwargs)
+
+
+def read_within(
+    core: Core,
+    using: Connection | Session | None,
+    name: str,
+    query: Callable[Concatenate[Transaction, _P], _T],
+    /,
+    *args: _P.args,
+    **kwargs: _P.kwargs,
+) -> _T:
+    """:meth:`Core.read`, in the caller's transaction if ``using`` is given: it sees what that transaction has not committed yet."""
+    if using is None:
+        return core.read(name, query, *args, **kwargs)
+    with core.joined(using, name) as tx:
+        return query(tx, *args, **kwargs)
 
 
 def _refuse_schema_map(of: Engine | Connection, tables: Tables, whose: str) -> None:

@@ -15,7 +15,7 @@ from queue_db import arguments
 from queue_db.administration import job_rows, store
 from queue_db.administration.store import Due, repeated
 from queue_db.concurrency.queue_counters import LOST_IF_KNOWN
-from queue_db.core import Core
+from queue_db.core import Core, read_within
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, JobDeadError, JobNotFoundError, JobStateError
 from queue_db.leased_job import LeasedJob, Settler, own_token
@@ -59,7 +59,7 @@ class Administration:
 
     def get(self, job_id: int, queue: str | None = None, using: Connection | Session | None = None) -> Job:
         arguments.whole("job_id", job_id, 0, _HIGHEST)
-        found = self._core.look("get", using, job_rows.find, queue, job_id)
+        found = read_within(self._core, using, "get", job_rows.find, queue, job_id)
         if found is None:
             raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
         row, state = found

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
-from queue_db.core import Core, observe
+from queue_db.core import Core, observe, read_within
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Job, State, from_micros
 from queue_db.monitoring.failures import FailureGroup, grouped
@@ -85,7 +85,7 @@ class Inspection:
     # --- a job ------------------------------------------------------------------------------------------------------
 
     def state(self, job_id: int, using: Connection | Session | None = None) -> State:
-        return self._core.look("monitoring.state", using, jobs.state, _checked(job_id))
+        return read_within(self._core, using, "monitoring.state", jobs.state, _checked(job_id))
 
     def live(self, ids: Sequence[int]) -> set[int]:
         return self._core.read("monitoring.live", jobs.live, ids)
@@ -102,11 +102,11 @@ class Inspection:
     # --- results ----------------------------------------------------------------------------------------------------
 
     def finished(self, job_id: int, using: Connection | Session | None = None) -> Finished:
-        row = self._core.look("monitoring.finished", using, jobs.finished, _checked(job_id))
+        row = read_within(self._core, using, "monitoring.finished", jobs.finished, _checked(job_id))
         if row is None:
             state = self.state(job_id, using)
             if state is State.COMPLETED:  # completed after the first read
-                row = self._core.look("monitoring.finished", using, jobs.finished, job_id)
+                row = read_within(self._core, using, "monitoring.finished", jobs.finished, job_id)
             if row is None:
                 raise _not_finished(job_id, state)
         return self._finished(row)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
-from queue_db.core import Core
+from queue_db.core import Core, read_within
 from queue_db.errors import JobNotFoundError
 from queue_db.model import from_micros
 from queue_db.slices import type_hint
@@ -54,7 +54,7 @@ class Steps:
         :param using: a transaction of yours, in which they are read.
         """
         arguments.whole("job_id", job_id, 0, _HIGHEST)
-        now, found = self._core.look("list_steps", using, _read, job_id)
+        now, found = read_within(self._core, using, "list_steps", _read, job_id)
         return [self._step(key, *one, now) for key, one in found.items() if key.what is not What.CALLBACK]
 
     def send(self, job_id: int, signal: str, payload: Any = None, *, using: Connection | Session | None = None) -> bool:
