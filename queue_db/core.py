@@ -22,6 +22,7 @@ from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database import schema_version
 from queue_db.database.database import Database
+from queue_db.database.driver_connections import Given, found_in
 from queue_db.database.replicas import Replicas
 from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ConfigurationError, StorageError
@@ -36,8 +37,6 @@ from queue_db.strategies import Strategy, warn_of_other_nodes
 from queue_db.strategies.policies import Policies
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
     from queue_db.administration.verbs import Administration
     from queue_db.database.on_loop import LoopDatabases
     from queue_db.groups.verbs import Groups
@@ -125,6 +124,8 @@ class Core:
             _named_by_process.add(self)
         # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
+        #: Connections of drivers that lead to this database.
+        self._lent_here: WeakSet[Any] = WeakSet()
         self._schema_fits = False
         #: How the claims of some queues choose.
         self.policies = Policies()
@@ -285,7 +286,7 @@ class Core:
         return LoopDatabases(self.database)
 
     @contextmanager
-    def joined(self, using: Connection | Session, name: str) -> Iterator[Transaction]:
+    def joined(self, using: Any, name: str) -> Iterator[Transaction]:
         """The caller's transaction. The library neither commits it nor runs it again.
 
         :param name: the name of the verb, for errors.
@@ -294,7 +295,10 @@ class Core:
         self.ready()
         with self.database.joined(using, name) as connection:
             _refuse_schema_map(connection, self.store.tables, "the connection of using=")
-            if connection.engine.pool not in self._pools:
+            found = found_in(connection)
+            if found is not None:
+                self._require_lent_here(connection, found)
+            elif connection.engine.pool not in self._pools:
                 self._require_here(connection)
                 self._pools.add(connection.engine.pool)
             tx = Transaction(connection, self.store, own=False)
@@ -304,16 +308,30 @@ class Core:
                 tx.rolled_back()
                 raise
 
-    def _require_here(self, connection: Connection) -> None:
+    def _require_lent_here(self, connection: Connection, found: Given) -> None:
+        """:meth:`_require_here` for a driver's connection. It is asked once, unless it can have no weak references."""
+        if self.database.dialect.served:
+            name = found.driver.database(found.connection)
+            if name is not None and name == self.database.engine.url.database:
+                return
+        with suppress(TypeError):
+            if found.connection in self._lent_here:
+                return
+        self._require_here(connection, asked=True)
+        with suppress(TypeError):
+            self._lent_here.add(found.connection)
+
+    def _require_here(self, connection: Connection, *, asked: bool = False) -> None:
         """Check that a caller's connection leads to this database, as far as can be seen.
 
+        :param asked: the name of the connection's database is asked from the database.
         :raises ConfigurationError: the connection leads to another file, or to a database of another name.
         """
         dialect, ours = self.database.dialect, self.database.engine
         # A host can have several names, so compare only the name of the database. A file can also have several names, so ask the
         # database for its file.
         names = (connection.engine.url.database, ours.url.database)
-        if dialect.served and (None in names or names[0] == names[1]):
+        if dialect.served and not asked and (None in names or names[0] == names[1]):
             return
         if dialect.server.schemas_are_databases and self.store.tables.jobs.schema is not None:
             return

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine
@@ -28,7 +28,7 @@ from sqlalchemy.pool import QueuePool
 
 from queue_db.concurrency.batching import Callers, Threads
 from queue_db.concurrency.forks import reset_after_fork
-from queue_db.database import addresses
+from queue_db.database import addresses, driver_connections
 from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.transaction import ATTEMPTS, Haste, OwnTransaction, Run
@@ -105,6 +105,7 @@ class Database:
         self.counters = Counters()
         #: ``with database.haste:`` is a block in which the transactions of this thread wait for a lock once.
         self.haste = Haste()
+        self._lent = driver_connections.DriverConnections()
         self.after_fork()
         reset_after_fork(self)
         try:
@@ -319,24 +320,27 @@ class Database:
             return self.dialect.server.listen_on_loop(self.engine, broken)
 
     @contextmanager
-    def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
+    def joined(self, using: Any, name: str) -> Iterator[Connection]:
         """The caller's connection, in the caller's transaction. Nothing is committed or retried here.
 
+        :param using: a Connection or Session, or a driver's or Django's connection.
         :raises ConfigurationError: ``using`` is no connection or session, leads to another kind of database, or has no transaction.
         """
         self.check_open()
-        connection = self._callers(using, name)
+        found = None
+        if not isinstance(using, Connection):
+            found = driver_connections.given(using, asynchronous=self.asynchronous)
         try:
-            with self._errors(name):
-                yield connection
+            with self._errors(name), nullcontext(using) if found is None else self._lent.lent(found) as given:
+                yield self._callers(given, name, checked=found is not None)
         except StorageError as error:
             cause = error.__cause__
             if isinstance(cause, SQLAlchemyError) and self.dialect.errors.fault(cause) is Fault.SERIALIZATION:
                 error.add_note(_OLD_SNAPSHOT)
             raise
 
-    def _callers(self, using: Connection | Session, name: str) -> Connection:
-        """The caller's connection, checked, in a transaction."""
+    def _callers(self, using: Connection | Session, name: str, *, checked: bool) -> Connection:
+        """The caller's connection, checked, in a transaction. ``checked``: it is known to have one."""
         with self._errors(name, _REMEDIES_AT_START):
             connection = using if isinstance(using, Connection) else _connection_of(using)
             if connection.dialect.name not in {self.engine.dialect.name, *type(self.dialect).names}:
@@ -345,7 +349,7 @@ class Database:
                 )
             # The library's own connections also autocommit, but begin a transaction when a verb needs one.
             own = transactions.own(connection)
-            if own is None and self.dialect.server.commits_each_statement(connection):
+            if own is None and not checked and self.dialect.server.commits_each_statement(connection):
                 raise ConfigurationError(
                     "using= is a connection in AUTOCOMMIT mode: each statement commits alone, so nothing could be rolled back. "
                     'Use a connection with a transaction, from an engine without isolation_level="AUTOCOMMIT": '
@@ -403,4 +407,6 @@ def _connection_of(using: Any) -> Connection:
         found = connection()
         if isinstance(found, Connection):
             return found
-    raise ConfigurationError(f"using= takes a SQLAlchemy Connection or Session, not {type(using).__name__}")
+    raise ConfigurationError(
+        f"using= takes a SQLAlchemy Connection or Session, or {driver_connections.TAKEN}, not {type(using).__name__}"
+    )

@@ -534,15 +534,15 @@ _SETTINGS: dict[str, tuple[Act, str]] = {
     "URL with a port too large": (lambda world: world.open(url_or_engine="mysql://u@127.0.0.1:70000/d"), "cannot open .*:70000"),
     "connection of SQLite's own": (
         lambda world: world.queue.enqueue("k", using=sqlite3.connect(":memory:")),  # type: ignore[arg-type]
-        "using= takes a SQLAlchemy Connection or Session, not Connection",
+        "using= is a connection to a database in memory",
     ),
     "engine for a connection": (
         lambda world: world.queue.enqueue("k", using=world.db.database.engine),  # type: ignore[arg-type]
-        "using= takes a SQLAlchemy Connection or Session, not Engine",
+        "using= takes a SQLAlchemy Connection or Session, or an open connection of psycopg.*, not Engine",
     ),
     "connection of SQLite's from a pool": (
         lambda world: world.queue.enqueue("k", using=world.db.database.engine.raw_connection()),  # type: ignore[arg-type]
-        "using= takes a SQLAlchemy Connection or Session, not ",
+        "using= takes a SQLAlchemy Connection or Session, or .*, not ",
     ),
     "number for a connection": (lambda world: world.leased.complete(using=5), "using= takes a SQLAlchemy Connection"),  # type: ignore[arg-type]
     "migration unknown": (lambda world: world.db.migrate(revision="nosuch"), "there is no revision 'nosuch'"),
