@@ -354,7 +354,7 @@ def observe(core: Core, name: str, query: Callable[Concatenate[Transaction, _P],
 
 def read_within(
     core: Core,
-    using: Connection | Session | None,
+    using: Any,
     name: str,
     query: Callable[Concatenate[Transaction, _P], _T],
     /,
