@@ -67,8 +67,6 @@ def _of_database(backend: QueueBackend) -> Iterator[checks.CheckMessage]:
         return
     try:
         url_for(backend.settings).get_dialect().import_dbapi()
-    except (ImproperlyConfigured, ConfigurationError, ArgumentError) as error:
-        yield checks.Error(str(error), obj=place_of(backend), id="queue_db.E004")
     except (ImportError, NoSuchModuleError) as error:
         yield checks.Error(
             f"the driver of DATABASES[{alias!r}] is not installed: {error}",
@@ -76,6 +74,8 @@ def _of_database(backend: QueueBackend) -> Iterator[checks.CheckMessage]:
             obj=place_of(backend),
             id="queue_db.E006",
         )
+    except (ImproperlyConfigured, ConfigurationError, ArgumentError) as error:
+        yield checks.Error(str(error), obj=place_of(backend), id="queue_db.E004")
     if not router.allow_migrate(alias, APP):
         yield checks.Warning(
             f"DATABASE_ROUTERS keep the app {APP!r} from the database {alias!r}, so migrate makes no tables for the queue there",

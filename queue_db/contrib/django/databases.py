@@ -11,6 +11,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy.exc import NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from queue_db import QueueDB
@@ -99,21 +100,33 @@ def url_for(settings: Settings) -> URL:
 def queue_db(settings: Settings) -> QueueDB:
     """The ``QueueDB`` of this process. It keeps no connection open: tasks are enqueued on Django's connection.
 
-    :raises ConfigurationError: the driver is not installed.
+    :raises ImproperlyConfigured: the driver is not installed, or the settings have what no URL can tell.
     :raises StorageError: the server does not answer or refuses the login.
     """
     url = url_for(settings)
     key = (url.render_as_string(hide_password=False), settings.table, settings.schema)
     with _lock:
         if key not in _opened:
-            engine = create_engine(url, poolclass=NullPool, hide_parameters=True)
+            try:
+                engine = create_engine(url, poolclass=NullPool, hide_parameters=True)
+            except (NoSuchModuleError, ImportError) as error:
+                raise ImproperlyConfigured(f"the driver of {url!r} is not installed: {error}") from error
             _opened[key] = QueueDB(engine, table=settings.table, schema=settings.schema)
         return _opened[key]
 
 
 def own_queue_db(settings: Settings, worker: str | None = None) -> QueueDB:
-    """A ``QueueDB`` with a pool of connections, for a worker. The caller closes it."""
-    return QueueDB(url_for(settings), table=settings.table, schema=settings.schema, worker=worker)
+    """A ``QueueDB`` with a pool of connections, for a worker. The caller closes it.
+
+    :raises ImproperlyConfigured: the database is in memory, as Django's test runner makes it for SQLite.
+    """
+    url = url_for(settings)
+    if url.query.get("mode") == "memory":
+        raise ImproperlyConfigured(
+            "a worker needs a database in a file; for tests set DATABASES"
+            f"[{settings.database!r}]['TEST'] = {{'NAME': BASE_DIR / 'test.sqlite3'}}"
+        )
+    return QueueDB(url, table=settings.table, schema=settings.schema, worker=worker)
 
 
 @contextmanager

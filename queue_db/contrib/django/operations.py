@@ -21,7 +21,7 @@ class MigrateQueue(Operation):
     :param to: the revision after.
     """
 
-    reduces_to_sql = False
+    reduces_to_sql = True
     reversible = True
 
     def __init__(self, start: str, to: str) -> None:

@@ -78,9 +78,10 @@ class TaskRunner:
             if wanted.atomic:
                 return self._run_in_transaction(job, result, record)
             value = normalize_json(_call(job, result))
-        except (KeyboardInterrupt, Suspended):
+        except Suspended:
             raise
-        except BaseException as error:  # noqa: BLE001 - as Django's own backends: SystemExit, too, is a failure of the task
+        # SystemExit and KeyboardInterrupt, too: in a thread only the task itself raises them.
+        except BaseException as error:  # noqa: BLE001
             self._failed(job, record, error, wanted, result)
             return None
         return self._succeeded(job, result, record, value)
@@ -115,9 +116,7 @@ class TaskRunner:
             log.warning(
                 "task %s failed %d of %d times, again in %.0f s", job.kind, failures, wanted.max_attempts, wait, exc_info=error
             )
-        elif result is None:
-            log.error("task %s cannot run", job.kind, exc_info=error)
-        else:
+        elif result is not None:  # of a task that cannot be imported there is none; the library has logged its death
             record.put_into(result)
             change(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
             task_finished.send(sender=type(self._backend), task_result=result)

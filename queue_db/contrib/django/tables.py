@@ -38,6 +38,8 @@ def _of_tables(backend: QueueBackend) -> Iterator[checks.CheckMessage]:
         yield checks.Warning(
             str(error).partition("; run:")[0], hint=f"run: {migrate_command(alias)}", obj=place_of(backend), id="queue_db.W002"
         )
+    except ImproperlyConfigured:
+        return  # found by the checks of the settings
     except QueueDBError as error:
         yield checks.Error(str(error), obj=place_of(backend), id="queue_db.E007")
 

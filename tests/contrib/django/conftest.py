@@ -13,7 +13,7 @@ PROJECT = "tests.contrib.django.project"
 
 
 @pytest.fixture(scope="session")
-def _set_up() -> None:
+def set_up() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = f"{PROJECT}.settings"
     import django
 
@@ -22,6 +22,7 @@ def _set_up() -> None:
 
 def _move(url: str) -> None:
     """Make this the default database, for new connections."""
+    from asgiref.local import Local
     from django.conf import settings
     from django.db import connections
 
@@ -30,11 +31,11 @@ def _move(url: str) -> None:
     connections.databases["default"].clear()
     connections.databases["default"].update(entry)
     connections.configure_settings(connections.databases)
-    del connections["default"]
+    connections._connections = Local(thread_critical=True)  # also of other threads
 
 
 @pytest.fixture
-def move(_set_up: None) -> Iterator[Callable[[str], None]]:
+def move(set_up: None) -> Iterator[Callable[[str], None]]:
     """Make a database that of Django, until the end of the test."""
     from django.db import connections
 

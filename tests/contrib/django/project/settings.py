@@ -26,6 +26,7 @@ def database(text: str) -> dict[str, Any]:
         "HOST": url.host or "",
         "PORT": str(url.port or ""),
         "OPTIONS": {"timeout": 20} if url.get_backend_name() == "sqlite" else {},
+        "TEST": {"NAME": os.environ.get("QUEUE_DB_TEST_DJANGO_NAME") or None},
     }
 
 

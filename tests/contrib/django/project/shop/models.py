@@ -8,3 +8,6 @@ class Order(models.Model):
 
     class Meta:
         app_label = "shop"
+
+    def __str__(self) -> str:
+        return self.name
