@@ -351,6 +351,22 @@ def observe(core: Core, name: str, query: Callable[Concatenate[Transaction, _P],
     return core.run(Run(name, write=False), query, *args, **kwargs)
 
 
+def read_within(
+    core: Core,
+    using: Any,
+    name: str,
+    query: Callable[Concatenate[Transaction, _P], _T],
+    /,
+    *args: _P.args,
+    **kwargs: _P.kwargs,
+) -> _T:
+    """:meth:`Core.read`, in the caller's transaction if ``using`` is given: it sees what that transaction has not committed yet."""
+    if using is None:
+        return core.read(name, query, *args, **kwargs)
+    with core.joined(using, name) as tx:
+        return query(tx, *args, **kwargs)
+
+
 def _refuse_schema_map(of: Engine | Connection, tables: Tables, whose: str) -> None:
     """Refuse a schema_translate_map for the schema of the queue: the SQL texts that the library keeps would not follow it."""
     if tables.jobs.schema in (of.get_execution_options().get("schema_translate_map") or ()):

@@ -308,12 +308,13 @@ class QueueDB:
         names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
         return next_due(self.core, names)
 
-    def get(self, job_id: int) -> Job:
+    def get(self, job_id: int, *, using: Connection | Session | None = None) -> Job:
         """The job with this id, live or dead, in any queue.
 
+        :param using: a transaction of yours, in which the job is read: it sees jobs that the transaction has added.
         :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
         """
-        return self.core.administration.get(job_id)
+        return self.core.administration.get(job_id, using=using)
 
     def state(self, job_id: int) -> State:
         """The state of a job. A job that has left its queue is COMPLETED while its result is retained, afterwards UNKNOWN.
@@ -360,14 +361,15 @@ class QueueDB:
         """
         return self.core.inspection.failures(queue, kind, error_class, limit)
 
-    def finished(self, job_id: int) -> Finished:
+    def finished(self, job_id: int, *, using: Connection | Session | None = None) -> Finished:
         """The retained result of a completed job, until it expires.
 
+        :param using: a transaction of yours, in which the result is read.
         :raises JobNotFinishedError: the job is not completed yet.
         :raises JobDeadError: the job is dead.
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         """
-        return self.core.inspection.finished(job_id)
+        return self.core.inspection.finished(job_id, using)
 
     def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None

@@ -51,6 +51,10 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/faults/test_interrupts": ("sqlite", "postgresql"),
     # A command, or a request, calls a verb, which tests/conformance runs on each database.
     "tests/chaos": ("sqlite",),
+    "tests/contrib/django": ("sqlite",),
+    # The connection of each driver is Django's.
+    "tests/contrib/django/test_django_transactions.py": ("sqlite", "postgresql"),
+    "tests/contrib/django/test_django_running.py": ("postgresql",),
     "tests/cli": ("sqlite",),
     "tests/feeds/test_cli_feeds.py": ("sqlite",),
     "tests/routes/test_cli_routes.py": ("sqlite",),
@@ -97,6 +101,9 @@ NOT_IN_CHECK = (
     "tests/compare",
     "tests/contrib/mcp/test_mcp.py",
     "tests/contrib/mcp/test_mcp_page.py",
+    "tests/contrib/django/test_django_docs.py",
+    "tests/contrib/django/test_django_processes.py",
+    "tests/contrib/django/test_django_project.py",
     "tests/cli/test_cli_work.py",
     "tests/crash",
     "tests/docs/test_site.py",

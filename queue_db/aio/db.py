@@ -283,12 +283,13 @@ class AsyncQueueDB(Opening):
         """
         return await run(self._db.next_due, queues)
 
-    async def get(self, job_id: int) -> Job:
+    async def get(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> Job:
         """The job with this id, live or dead, in any queue.
 
+        :param using: a transaction of yours, in which the job is read: it sees jobs that the transaction has added.
         :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
         """
-        return await run(self._db.get, job_id)
+        return await run(self._db.get, job_id, using=joined(using))
 
     async def state(self, job_id: int) -> State:
         """The state of a job. A job that has left its queue is COMPLETED while its result is retained, afterwards UNKNOWN.
@@ -330,14 +331,15 @@ class AsyncQueueDB(Opening):
         """
         return await run(self._db.failures, queue, kind=kind, error_class=error_class, limit=limit)
 
-    async def finished(self, job_id: int) -> Finished:
+    async def finished(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> Finished:
         """The retained result of a completed job, until it expires.
 
+        :param using: a transaction of yours, in which the result is read.
         :raises JobNotFinishedError: the job is not completed yet.
         :raises JobDeadError: the job is dead.
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         """
-        return await run(self._db.finished, job_id)
+        return await run(self._db.finished, job_id, using=joined(using))
 
     async def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None

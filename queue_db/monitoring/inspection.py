@@ -6,21 +6,29 @@ import json
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
-from queue_db.core import Core, observe
+from queue_db.core import Core, observe, read_within
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Job, State, from_micros
 from queue_db.monitoring.failures import FailureGroup, grouped
 from queue_db.monitoring.listing import list_jobs
 from queue_db.monitoring.model import Finished, JobError, JobPage, QueueStats, WorkerInfo
 from queue_db.monitoring.store import counts, jobs
+from queue_db.slices import type_hint
 from queue_db.store import worker_registry
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.job_rows import job_from_row
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+else:
+    Session = type_hint("sqlalchemy.orm", "Session")
 
 # Seconds between two reads while waiting for a result: the first pause and the longest.
 _FIRST_WAIT = 0.005
@@ -76,8 +84,8 @@ class Inspection:
 
     # --- a job ------------------------------------------------------------------------------------------------------
 
-    def state(self, job_id: int) -> State:
-        return self._core.read("monitoring.state", jobs.state, _checked(job_id))
+    def state(self, job_id: int, using: Connection | Session | None = None) -> State:
+        return read_within(self._core, using, "monitoring.state", jobs.state, _checked(job_id))
 
     def live(self, ids: Sequence[int]) -> set[int]:
         return self._core.read("monitoring.live", jobs.live, ids)
@@ -93,12 +101,12 @@ class Inspection:
 
     # --- results ----------------------------------------------------------------------------------------------------
 
-    def finished(self, job_id: int) -> Finished:
-        row = self._core.read("monitoring.finished", jobs.finished, _checked(job_id))
+    def finished(self, job_id: int, using: Connection | Session | None = None) -> Finished:
+        row = read_within(self._core, using, "monitoring.finished", jobs.finished, _checked(job_id))
         if row is None:
-            state = self.state(job_id)
+            state = self.state(job_id, using)
             if state is State.COMPLETED:  # completed after the first read
-                row = self._core.read("monitoring.finished", jobs.finished, job_id)
+                row = read_within(self._core, using, "monitoring.finished", jobs.finished, job_id)
             if row is None:
                 raise _not_finished(job_id, state)
         return self._finished(row)

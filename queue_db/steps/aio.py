@@ -14,9 +14,12 @@ from queue_db.steps.registry import Step, Steps
 class AsyncSteps(Twin[Steps]):
     """The steps of the jobs of one database."""
 
-    async def list(self, job_id: int) -> list[Step]:
-        """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left."""
-        return await run(self._sync.list, job_id)
+    async def list(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> list[Step]:
+        """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left.
+
+        :param using: a transaction of yours, in which they are read.
+        """
+        return await run(self._sync.list, job_id, using=joined(using))
 
     async def send(self, job_id: int, signal: str, payload: Any = None, *, using: AsyncUsing | None = None) -> bool:
         """Send a signal to a job: it runs again if it waits for it, and finds it if it waits later. The first one counts.

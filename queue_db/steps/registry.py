@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
-from queue_db.core import Core
+from queue_db.core import Core, read_within
 from queue_db.dialects.borrowed import Using
 from queue_db.errors import JobNotFoundError
 from queue_db.model import from_micros
@@ -47,10 +47,13 @@ class Steps:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def list(self, job_id: int) -> list[Step]:
-        """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left."""
+    def list(self, job_id: int, *, using: Using | None = None) -> list[Step]:
+        """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left.
+
+        :param using: a transaction of yours, in which they are read.
+        """
         arguments.whole("job_id", job_id, 0, _HIGHEST)
-        now, found = self._core.read("list_steps", _read, job_id)
+        now, found = read_within(self._core, using, "list_steps", _read, job_id)
         return [self._step(key, *one, now) for key, one in found.items() if key.what is not What.CALLBACK]
 
     def send(self, job_id: int, signal: str, payload: Any = None, *, using: Using | None = None) -> bool:

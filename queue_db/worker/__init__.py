@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from queue_db.slices import load
 from queue_db.worker.application import lifespan
-from queue_db.worker.events import Summary
+from queue_db.worker.events import JobEvent, Summary
 from queue_db.worker.handlers import Handler, Stoppable
 from queue_db.worker.worker import Worker
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from queue_db.processes.program import Program
     from queue_db.processes.supervisor import Supervisor
 
-__all__ = ["Handler", "JobSnapshot", "Program", "Stoppable", "Summary", "Supervisor", "Worker", "lifespan"]
+__all__ = ["Handler", "JobEvent", "JobSnapshot", "Program", "Stoppable", "Summary", "Supervisor", "Worker", "lifespan"]
 
 # These classes, with their modules in queue_db.processes, are imported at first use: a worker without processes needs none.
 _OF_PROCESSES = {"JobSnapshot": "main", "Program": "program", "Supervisor": "supervisor"}

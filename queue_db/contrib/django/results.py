@@ -1,0 +1,204 @@
+"""What a job tells about a task: its payload, and the record of its attempts, as Django's ``TaskResult``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from traceback import format_exception
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import SuspiciousOperation
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from queue_db import Finished, Job, LeasedJob, State
+from queue_db.contrib.django.framework import Task, TaskError, TaskResult, TaskResultStatus
+
+#: The longest kind of a job.
+_KIND = 100
+
+# A record is kept with its job: of the errors only the latest, and of each traceback the end.
+_MOST_ERRORS = 8
+_MOST_TRACE = 4000
+
+# The class in ``errors`` of a task that did not fail by itself: its workers died, or somebody has ended its job.
+_DEAD = "queue_db.errors.JobDeadError"
+
+_STATUS = {State.RUNNING: TaskResultStatus.RUNNING, State.DEAD: TaskResultStatus.FAILED}
+
+
+def kind_of(path: str) -> str:
+    """The kind of a task's jobs: the task's path, of a long one the end."""
+    return path if len(path) <= _KIND else f"…{path[1 - _KIND :]}"
+
+
+def payload_of(result: TaskResult[..., Any]) -> dict[str, Any]:
+    """The payload of a task's job."""
+    task = result.task
+    return {
+        "task": task.module_path,
+        "args": result.args,
+        "kwargs": result.kwargs,
+        "backend": result.backend,
+        "priority": task.priority,
+        "run_after": None if task.run_after is None else _text(task.run_after),
+        "enqueued_at": _text(result.enqueued_at or timezone.now()),
+    }
+
+
+def is_task(payload: Any, alias: str) -> bool:
+    """Whether this is the payload of a task of this backend."""
+    return isinstance(payload, Mapping) and payload.get("backend") == alias and isinstance(payload.get("task"), str)
+
+
+def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:
+    """The task of a payload, with the options that it was enqueued with.
+
+    :raises ImportError: there is no such module or name.
+    :raises SuspiciousOperation: the path leads to something else.
+    """
+    found = import_string(payload["task"])
+    if not isinstance(found, Task):
+        raise SuspiciousOperation(f"{payload['task']} is no task")
+    return replace(
+        found,
+        priority=payload.get("priority", found.priority),
+        queue_name=queue,
+        run_after=None if payload.get("run_after") is None else _moment(payload["run_after"]),
+        backend=payload["backend"],
+    )
+
+
+@dataclass(kw_only=True)
+class Record:
+    """The attempts of one task. It is stored with the job, and with the job's result."""
+
+    started_at: str
+    last_attempted_at: str
+    worker_ids: list[str] = field(default_factory=list)
+    errors: list[list[str]] = field(default_factory=list)
+    #: The attempts of the job that raised.
+    failed: list[int] = field(default_factory=list)
+    #: Whether the last error was the last one allowed.
+    ended: bool = False
+
+    @classmethod
+    def read(cls, stored: Any) -> Record | None:
+        """A stored record."""
+        if not isinstance(stored, Mapping):
+            return None
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
+
+    @classmethod
+    def begin(cls, stored: Any, attempt: int, worker: str) -> Record:
+        """The record of a task whose next attempt begins. A job that was redriven begins anew, so later attempts do not count."""
+        now = _text(timezone.now())
+        before = cls.read(stored) or cls(started_at=now, last_attempted_at=now)
+        return replace(
+            before,
+            last_attempted_at=now,
+            worker_ids=[*before.worker_ids, worker],
+            failed=[each for each in before.failed if each < attempt],
+            ended=False,
+        )
+
+    def add(self, error: BaseException, attempt: int, *, most: int) -> None:
+        """Add the error of this attempt; of ``most`` errors the last one ends the task."""
+        trace = "".join(format_exception(error))
+        kind = type(error)
+        self.errors = [*self.errors, [f"{kind.__module__}.{kind.__qualname__}", trace[-_MOST_TRACE:]]][-_MOST_ERRORS:]
+        self.failed = [*self.failed, attempt]
+        self.ended = len(self.failed) >= most
+
+    def stored(self) -> dict[str, Any]:
+        """The record, for JSON."""
+        return dict(vars(self))
+
+    def put_into(self, result: TaskResult[..., Any]) -> None:
+        """Set the attempts of a result."""
+        errors = [TaskError(exception_class_path=path, traceback=trace) for path, trace in self.errors]
+        values = {"started_at": _moment(self.started_at), "last_attempted_at": _moment(self.last_attempted_at)}
+        change(result, **values, worker_ids=list(self.worker_ids), errors=errors)
+
+
+def change(result: TaskResult[..., Any], **values: Any) -> None:
+    """Set fields of a result, which is frozen."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+
+
+def new_result(task: Task[..., Any], args: Any, kwargs: Any, alias: str, *, job_id: int = 0) -> TaskResult[..., Any]:
+    """The result of a task that is enqueued now."""
+    return TaskResult(
+        task=task,
+        id=str(job_id),
+        status=TaskResultStatus.READY,
+        enqueued_at=timezone.now(),
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=args,
+        kwargs=kwargs,
+        backend=alias,
+        errors=[],
+        worker_ids=[],
+    )
+
+
+def result_of(job: Job | LeasedJob | Finished, payload: Mapping[str, Any], task: Task[..., Any]) -> TaskResult[..., Any]:
+    """The result of a job that has no attempts yet."""
+    result = new_result(task, payload["args"], payload["kwargs"], payload["backend"], job_id=job.id)
+    enqueued = payload.get("enqueued_at")  # the jobs of a schedule do not have it
+    change(result, enqueued_at=_local(job.created_at) if enqueued is None else _moment(enqueued))
+    return result
+
+
+def live_result(job: Job, stored: Any, task: Task[..., Any]) -> TaskResult[..., Any]:
+    """The result of a job that is in its queue or dead, with the record of its attempts."""
+    result = result_of(job, job.payload, task)
+    record = Record.read(stored)
+    if record is not None:
+        record.put_into(result)
+    change(result, status=_STATUS.get(job.state, TaskResultStatus.READY))
+    if job.state is State.DEAD:
+        change(result, finished_at=_local(job.available_at))
+        if record is None or not record.ended:
+            result.errors.append(TaskError(exception_class_path=_DEAD, traceback=job.last_error or ""))
+    return result
+
+
+def finished_result(job: Finished, task: Task[..., Any]) -> TaskResult[..., Any]:
+    """The result of a completed job."""
+    result = result_of(job, job.payload, task)
+    stored = job.result if isinstance(job.result, Mapping) else {}
+    record = Record.read(stored.get("record"))
+    if record is not None:
+        record.put_into(result)
+    change(result, status=TaskResultStatus.SUCCESSFUL, _return_value=stored.get("value"))
+    change(result, finished_at=_local(job.finished_at) if "finished_at" not in stored else _moment(stored["finished_at"]))
+    return result
+
+
+def stored_result(value: Any, record: Record) -> dict[str, Any]:
+    """What is kept as the result of a job."""
+    return {"value": value, "record": record.stored(), "finished_at": _text(timezone.now())}
+
+
+def aware(moment: datetime) -> datetime:
+    """The moment as the queue wants it: aware."""
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+
+
+def _text(moment: datetime) -> str:
+    return aware(moment).astimezone(UTC).isoformat()
+
+
+def _moment(text: str) -> datetime:
+    return _local(datetime.fromisoformat(text))
+
+
+def _local(moment: datetime) -> datetime:
+    """The moment as Django's ``timezone.now()`` has it."""
+    return moment if settings.USE_TZ else timezone.make_naive(moment)

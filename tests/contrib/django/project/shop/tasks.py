@@ -1,0 +1,75 @@
+import os
+import time
+from pathlib import Path
+
+try:
+    from django.tasks import task
+except ImportError:
+    from django_tasks import task
+
+from queue_db.contrib.django import options
+
+from .models import Order
+
+
+@task
+def add(a, b):
+    return a + b
+
+
+@task
+async def add_later(a, b):
+    return a + b
+
+
+@task(takes_context=True)
+def look(context, word):
+    return [context.task_result.id, context.attempt, context.task_result.worker_ids, word]
+
+
+@task
+def explode():
+    raise ValueError("kapow")
+
+
+@task
+@options(max_attempts=3, backoff=lambda attempt: 0.01)
+def explode_twice(file):
+    tries = len(Path(file).read_text()) if Path(file).exists() else 0
+    Path(file).write_text("x" * (tries + 1))
+    if tries < 2:
+        raise ValueError(f"kapow {tries}")
+    return "at last"
+
+
+@task
+def leave():
+    raise SystemExit(3)
+
+
+@task
+def unfit():
+    return object()
+
+
+@task
+def note(file, word):
+    with Path(file).open("a") as to:
+        to.write(f"{word}\n")
+
+
+@task
+@options(atomic=True)
+def buy(name):
+    Order.objects.create(name=name)
+
+
+@task(takes_context=True)
+def hang(context, file, seconds):
+    """Say that it runs, and stay; the attempt after a crash returns at once."""
+    with Path(file).open("a") as to:
+        to.write(f"{os.getpid()}\n")
+    until = time.monotonic() + (seconds if context.attempt == 1 else 0)
+    while time.monotonic() < until:
+        time.sleep(0.01)
+    return context.attempt

@@ -1,0 +1,146 @@
+"""``manage.py queue_worker`` as a process: killed, stopped, and asked for its help."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queue_db import QueueDB
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Start]:
+    """Start a command of the project; what still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.contrib.django.project.manage", *arguments]
+        started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def until(happened: Callable[[], Any], *, within: float = 60.0) -> None:
+    end = time.monotonic() + within
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
+
+
+def test_a_task_of_a_killed_worker_runs_again(tasks: Any, name: str, start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    result = tasks.hang.using(queue_name=name).enqueue(str(file), 600)
+    first = start("queue_worker", "--queue", name, "--lease", "2")
+    until(lambda: lines(file))
+    result.refresh()
+    assert (result.status, result.attempts) == ("RUNNING", 1)
+    assert result.finished_at is None
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    second = start("queue_worker", "--queue", name, "--lease", "2")
+    until(lambda: len(lines(file)) == 2)
+    until(lambda: tasks.hang.get_result(result.id).is_finished)
+    result.refresh()
+    assert (result.status, result.return_value, result.errors) == ("SUCCESSFUL", 2, [])
+    assert len(set(result.worker_ids)) == 2
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(30) == 0
+
+
+@pytest.mark.rest("above it a worker is killed")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_running_task_end(
+    number: signal.Signals, tasks: Any, name: str, start: Start, tmp_path: Path, db: QueueDB
+) -> None:
+    file = tmp_path / "pids"
+    running = tasks.hang.using(queue_name=name).enqueue(str(file), 1)
+    worker = start("queue_worker", "--queue", name, "--concurrency", "1")
+    until(lambda: lines(file))
+    waiting = tasks.add.using(queue_name=name).enqueue(1, 2)
+    worker.send_signal(number)
+    assert worker.wait(30) == 0
+    running.refresh()
+    waiting.refresh()
+    assert (running.status, waiting.status) == ("SUCCESSFUL", "READY")
+
+
+@pytest.mark.rest("above it a worker is killed")
+def test_a_second_signal_returns_the_running_task(tasks: Any, name: str, start: Start, tmp_path: Path, db: QueueDB) -> None:
+    file = tmp_path / "pids"
+    result = tasks.hang.using(queue_name=name).enqueue(str(file), 600)
+    worker = start("queue_worker", "--queue", name)
+    until(lambda: lines(file))
+    worker.send_signal(signal.SIGTERM)
+    until(lambda: [each.state for each in db.workers() if each.pid == worker.pid] in (["stopping"], []))
+    worker.send_signal(signal.SIGTERM)
+    until(lambda: db.queue(name).stats().available == 1)
+    result.refresh()
+    assert result.status == "READY"
+    assert db.get(int(result.id)).attempts == 0  # an interruption is no attempt
+
+
+def test_the_help_teaches(start: Start, tasks: Any) -> None:
+    process = start("queue_worker", "--help")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    for word in (
+        "--queue",
+        "--concurrency",
+        "--until-empty",
+        "--batch",
+        "--interval",
+        "--reload",
+        "SIGTERM",
+        "killed",
+        "--processes",
+    ):
+        assert word in said, word
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--backend", "nobody"], "TASKS has no 'nobody': it has 'default'"),
+        ([], "'QUEUES' is empty, so any queue may be used: name those to serve"),
+        (["--interval", "inf"], "must be a number of seconds"),
+        (["--concurrency", "0"], "must be at least 1"),
+        (["--worker-id", ""], "must have 1 to 64 characters"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments: list[str], says: str, tasks: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from django.core.management import CommandError, execute_from_command_line
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("django.core.management.base.BaseCommand.run_from_argv", run_raising)
+        try:
+            execute_from_command_line(["manage.py", "queue_worker", *arguments])
+        except (CommandError, SystemExit) as error:
+            said = f"{error} {capsys.readouterr().err}".replace("TASKS['default']", "").replace("[", "").replace("]", "")
+            assert says in said
+        else:
+            pytest.fail("it was accepted")
+
+
+def run_raising(self: Any, argv: list[str]) -> None:
+    """As a command line, but errors are raised."""
+    parser = self.create_parser(argv[0], argv[1])
+    options = vars(parser.parse_args(argv[2:]))
+    self.execute(*options.pop("args", ()), **options)

@@ -1,0 +1,240 @@
+"""Tasks run in the library's worker, and their results are those of Django."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from queue_db import QueueDB
+
+Work = Callable[..., Any]
+
+
+def test_a_task_succeeds(tasks: Any, name: str, work: Work, signals: list[Any]) -> None:
+    result = tasks.add.using(queue_name=name).enqueue(1, b=2)
+    work()
+    assert result.status == "READY"
+    result.refresh()
+    assert (result.status, result.return_value, result.attempts, result.errors) == ("SUCCESSFUL", 3, 1, [])
+    assert result.args == [1]
+    assert result.kwargs == {"b": 2}
+    assert result.enqueued_at <= result.started_at == result.last_attempted_at <= result.finished_at
+    expected = [("task_enqueued", "READY"), ("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
+    assert signals == [(signal, result.id, status) for signal, status in expected]
+
+
+def test_a_result_is_there_when_the_signal_of_its_end_is_sent(tasks: Any, name: str, work: Work) -> None:
+    from queue_db.contrib.django.framework import task_finished
+
+    seen = []
+
+    def finished(sender: Any, task_result: Any, **kwargs: Any) -> None:
+        seen.append((task_result.return_value, tasks.add.get_result(task_result.id).return_value))
+
+    task_finished.connect(finished)
+    try:
+        tasks.add.using(queue_name=name).enqueue(1, 2)
+        work()
+    finally:
+        task_finished.disconnect(finished)
+    assert seen == [(3, 3)]
+
+
+def test_a_coroutine_runs(tasks: Any, name: str, work: Work) -> None:
+    result = tasks.add_later.using(queue_name=name).enqueue(1, 2)
+    work()
+    result.refresh()
+    assert result.return_value == 3
+
+
+def test_a_coroutine_enqueues_and_reads(tasks: Any, name: str, work: Work) -> None:
+    async def order() -> Any:
+        result = await tasks.add.using(queue_name=name).aenqueue(1, 2)
+        assert await tasks.add.aget_result(result.id) == result
+        return result
+
+    result = asyncio.run(order())
+    work()
+    asyncio.run(result.arefresh())
+    assert result.return_value == 3
+
+
+def test_a_task_may_take_its_context(tasks: Any, name: str, work: Work) -> None:
+    result = tasks.look.using(queue_name=name).enqueue("word")
+    work(name="me")
+    result.refresh()
+    assert result.return_value == [result.id, 1, ["me"], "word"]
+    assert result.worker_ids == ["me"]
+
+
+@pytest.mark.parametrize(("task", "error"), [("explode", ValueError), ("unfit", TypeError), ("leave", SystemExit)])
+def test_a_task_fails_once(task: str, error: type[BaseException], tasks: Any, name: str, work: Work, signals: list[Any]) -> None:
+    result = getattr(tasks, task).using(queue_name=name).enqueue()
+    work()
+    result.refresh()
+    assert result.status == "FAILED"
+    assert [each.exception_class for each in result.errors] == [error]
+    assert error.__name__ in result.errors[0].traceback
+    assert result.attempts == 1
+    assert result.finished_at >= result.started_at
+    with pytest.raises(ValueError, match="failed"):
+        result.return_value  # noqa: B018
+    assert signals[-1] == ("task_finished", result.id, "FAILED")
+
+
+def test_a_task_is_retried(tasks: Any, name: str, work: Work, tmp_path: Path, signals: list[Any], db: QueueDB) -> None:
+    result = tasks.explode_twice.using(queue_name=name).enqueue(str(tmp_path / "tries"))
+    while db.queue(name).stats().scheduled or db.queue(name).stats().available:
+        work()
+    result.refresh()
+    assert result.status == "SUCCESSFUL"
+    assert result.return_value == "at last"
+    assert result.attempts == 3
+    assert [each.traceback.splitlines()[-1] for each in result.errors] == ["ValueError: kapow 0", "ValueError: kapow 1"]
+    assert result.started_at < result.last_attempted_at
+    assert [signal for signal, *_ in signals].count("task_finished") == 1
+
+
+def test_a_failed_task_that_is_sent_back_has_all_its_attempts_again(tasks: Any, name: str, work: Work, db: QueueDB) -> None:
+    result = tasks.explode.using(queue_name=name).enqueue()
+    work()
+    assert db.dead.redrive(queue=name) == [int(result.id)]
+    result.refresh()
+    assert result.status == "READY"
+    work()
+    result.refresh()
+    assert result.status == "FAILED"
+    assert result.attempts == 2
+
+
+def test_a_task_waits_for_its_time(tasks: Any, name: str, work: Work, db: QueueDB) -> None:
+    result = tasks.add.using(queue_name=name, run_after=timezone.now() + timedelta(hours=1)).enqueue(1, 2)
+    work()
+    result.refresh()
+    assert result.status == "READY"
+    assert result.task.run_after is not None
+    assert db.queue(name).reschedule(int(result.id), delay=0)
+    work()
+    result.refresh()
+    assert result.status == "SUCCESSFUL"
+
+
+def test_naive_times_are_those_of_the_settings(tasks: Any, name: str, db: QueueDB) -> None:
+    from django.test import override_settings
+
+    with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
+        result = tasks.add.using(queue_name=name, run_after=timezone.now() + timedelta(hours=1)).enqueue(1, 2)
+        assert tasks.add.get_result(result.id) == result
+    due = db.get(int(result.id)).available_at
+    assert timedelta(minutes=59) < due - db.get(int(result.id)).created_at <= timedelta(minutes=61)
+
+
+def test_the_order_is_priority_then_time_then_enqueue(tasks: Any, name: str, work: Work, tmp_path: Path, db: QueueDB) -> None:
+    file, mine = tmp_path / "order", tasks.note.using(queue_name=name)
+    mine.using(priority=-100).enqueue(str(file), "last")
+    mine.using(priority=100).enqueue(str(file), "first")
+    now = timezone.now()
+    mine.using(run_after=now + timedelta(seconds=1)).enqueue(str(file), "later")
+    mine.using(run_after=now + timedelta(seconds=0.8)).enqueue(str(file), "earlier")
+    while db.queue(name).stats().scheduled:  # until their time has come
+        pass
+    mine.enqueue(str(file), "now")
+    mine.enqueue(str(file), "now, after it")
+    work(concurrency=1)
+    assert file.read_text().splitlines() == ["first", "earlier", "later", "now", "now, after it", "last"]
+
+
+def test_an_atomic_task_ends_in_its_own_transaction(tasks: Any, name: str, work: Work, signals: list[Any]) -> None:
+    from tests.contrib.django.project.shop.models import Order
+
+    result = tasks.buy.using(queue_name=name).enqueue(name)
+    work()
+    result.refresh()
+    assert result.status == "SUCCESSFUL"
+    assert Order.objects.filter(name=name).count() == 1
+    assert signals[-1] == ("task_finished", result.id, "SUCCESSFUL")
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_what_an_atomic_task_has_written_is_gone_if_its_lease_is_lost(
+    atomic: bool, kind: str, tasks: Any, name: str, work: Work, db: QueueDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.contrib.django.project.shop import models
+
+    result = tasks.buy.using(queue_name=name).enqueue(name)
+    monkeypatch.setitem(tasks.buy.func.queue_db_options, "atomic", atomic)
+    create, lost = models.Order.objects.create, []
+
+    def create_and_lose(**values: Any) -> None:
+        if not lost:  # before the transaction writes: SQLite has one writer
+            lost.append(db.rescue("loses"))
+        create(**values)
+
+    monkeypatch.setattr(models.Order.objects, "create", create_and_lose)
+    work(name="loses")
+    work()
+    assert lost == [1]
+    result.refresh()
+    assert result.status == "SUCCESSFUL"
+    assert models.Order.objects.filter(name=name).count() == (1 if atomic else 2)
+
+
+def test_a_task_that_is_gone_fails(tasks: Any, name: str, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = tasks.add.using(queue_name=name).enqueue(1, 2)
+    with monkeypatch.context() as without:
+        without.delattr(tasks, "add")
+        work()
+    result.refresh()
+    assert result.status == "FAILED"
+    assert result.errors[0].exception_class is ImportError
+
+
+def test_a_path_that_leads_to_no_task_is_not_called(tasks: Any, name: str, work: Work, db: QueueDB, tmp_path: Path) -> None:
+    file = tmp_path / "made"
+    payload = {"task": "os.mkdir", "args": [str(file)], "kwargs": {}, "backend": "default"}
+    job_id = db.queue(name).enqueue("os.mkdir", payload)
+    work()
+    assert not file.exists()
+    assert "SuspiciousOperation" in str(db.get(job_id).last_error)
+
+
+@pytest.mark.parametrize("result_id", ["", "x", "-1", "9" * 30, "٣", "00000000-0000-4000-8000-000000000000"])
+def test_there_is_no_such_result(result_id: str, tasks: Any) -> None:
+    from queue_db.contrib.django.framework import TaskResultDoesNotExist
+
+    with pytest.raises(TaskResultDoesNotExist):
+        tasks.add.get_result(result_id)
+
+
+def test_the_job_of_another_program_is_no_result(tasks: Any, name: str, db: QueueDB) -> None:
+    from queue_db.contrib.django.framework import TaskResultDoesNotExist
+
+    job_id = db.queue(name).enqueue("of another program", {"secret": 1})
+    with pytest.raises(TaskResultDoesNotExist):
+        tasks.add.get_result(str(job_id))
+
+
+def test_a_task_whose_workers_die_fails_in_the_end(tasks: Any, name: str, work: Work, db: QueueDB) -> None:
+    result = tasks.add.using(queue_name=name).enqueue(1, 2)
+    for _ in range(4):  # one attempt, and three crashes
+        (job,) = db.queue(name).claim(worker="dies")
+        assert db.rescue("dies") == 1
+        assert job.attempts <= job.max_attempts
+    work()
+    result.refresh()
+    assert result.status == "FAILED"
+    assert [each.exception_class_path for each in result.errors] == ["queue_db.errors.JobDeadError"]
+    assert "no verdict after 4 attempts" in result.errors[0].traceback
+
+
+def test_the_worker_serves_only_its_queues(tasks: Any, name: str, work: Work, db: QueueDB) -> None:
+    other = tasks.add.using(queue_name=f"{name}-other").enqueue(1, 2)
+    work()
+    other.refresh()
+    assert other.status == "READY"
