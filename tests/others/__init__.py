@@ -1,0 +1,1 @@
+"""Test suites of other projects, run against the adapters in ``queue_db/contrib``."""

@@ -1,0 +1,60 @@
+"""Write docs/integrations/suites.md from the stored results of the runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "integrations" / "suites.md"
+
+#: The first and last words of the page; the table is between them.
+_TEXT = """# Suites of others
+
+The adapters pass the test suites of the frameworks that they are for, on private servers. A test that fails without a reason
+below fails the run, and so does one with a reason that passes. `python -m tests.others NAME --on KIND` runs one again.
+
+| suite | version | database | date | passed | failed | skipped |
+|---|---|---|---|---|---|---|
+{rows}
+{differences}"""
+
+
+def store(result: Mapping[str, Any]) -> None:
+    """Keep the result of a run: one file per suite and database."""
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(result, indent=1, sort_keys=True) + "\n"
+    (RESULTS / f"{result['suite']}-{result['kind']}.json").write_text(text, encoding="utf-8")
+
+
+def stored() -> list[dict[str, Any]]:
+    """The results of the latest runs, by suite and database."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+
+
+def page(results: Sequence[Mapping[str, Any]]) -> str:
+    """The text of the page."""
+    columns = ("suite", "version", "database", "date", "passed", "failed", "skipped")
+    rows = ["| " + " | ".join(str(one[column]) for column in columns) + " |" for one in results]
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for one in results:
+        for test, reason in one["differences"].items():
+            tests = reasons.setdefault(f"{one['suite']}: {reason}", {})
+            tests.setdefault(test.rpartition("::")[2], []).append(one["database"].split()[0])
+    lines = [
+        f"- {reason} ({'; '.join(_test(test, on) for test, on in tests.items())})" for reason, tests in sorted(reasons.items())
+    ]
+    text = "\n## Why some fail\n\n" + "\n".join(lines) + "\n" if lines else ""
+    return _TEXT.format(rows="\n".join(rows), differences=text)
+
+
+def _test(test: str, databases: Sequence[str]) -> str:
+    return f"`{test}` on {', '.join(databases)}"
+
+
+def write() -> None:
+    """Write the page."""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(stored()), encoding="utf-8")
