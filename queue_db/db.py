@@ -23,6 +23,7 @@ from queue_db.store.schema import QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.store.schema.tables import tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
+from queue_db.verbs.arrivals import Arrivals
 from queue_db.verbs.next_due import next_due
 
 if TYPE_CHECKING:
@@ -296,6 +297,13 @@ class QueueDB:
             raise arguments.wrong("queues", queues, f": must be a list of names: [{arguments.shown(queues)}]")
         names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
         return next_due(self.core, names)
+
+    def arrivals(self, *, poll: float = 0.5) -> Arrivals:
+        """An object that waits until queues have due jobs, as a worker does; close it.
+
+        :param poll: the longest pause between two polls, seconds.
+        """
+        return Arrivals(self.core, poll)
 
     def get(self, job_id: int) -> Job:
         """The job with this id, live or dead, in any queue.

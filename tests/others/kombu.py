@@ -30,28 +30,35 @@ def invalid_connection():
     return kombu.Connection({invalid!r}, connect_timeout=1)
 
 
-class TestBasicFunctionality(common.BasicFunctionality):
+class test_BasicFunctionality(common.BasicFunctionality):
     pass
 
 
-class TestExchangeTypes(common.BaseExchangeTypes):
+class test_ExchangeTypes(common.BaseExchangeTypes):
     pass
 
 
-class TestTimeToLive(common.BaseTimeToLive):
+class test_TimeToLive(common.BaseTimeToLive):
     pass
 
 
-class TestPriority(common.BasePriority):
+class test_Priority(common.BasePriority):
     pass
 
 
-class TestMessage(common.BaseMessage):
+class test_Message(common.BaseMessage):
     pass
 
 
-class TestEventLoop(common.BaseEventLoop):
+class test_EventLoop(common.BaseEventLoop):
     pass
+
+
+class test_Failover(common.BaseFailover):
+    @pytest.fixture()
+    def failover_connection(self):
+        options = {{**OPTIONS, "max_retries": 2, "interval_start": 0}}
+        return kombu.Connection([{invalid!r}, URL], transport_options=options)
 """
 
 _NOBODY = {
@@ -80,6 +87,10 @@ SUITE = Suite(
     extras=("postgresql", "mysql", "migrate", "kombu"),
     kinds=("postgresql", "sqlite", "mysql", "mariadb"),
     prepare=_prepare,
+    differences={
+        "t.integration.test_queuedb.test_Failover::test_failover_switches_to_alternate_url": "Kombu's Connection knows no port of a URL "
+        "that the transport reads itself"
+    },
     command=_command,
     timeout=600,
 )
