@@ -21,8 +21,8 @@ _RETRY = (0.1, 10.0)
 class Arrivals:
     """Waits for due jobs as a worker does: for notifications where the database has them, and by polls that get rarer.
 
-    ``db.arrivals()`` returns one. One thread waits; any thread may call :meth:`wake`. It is a context manager. Do not use it after a
-    fork: open another one there.
+    ``db.arrivals()`` returns one. One thread waits; any thread may call :meth:`wake`. It is a context manager. After a fork the
+    child opens another one.
 
     :param poll: the longest pause between two polls, seconds.
     """
@@ -60,7 +60,7 @@ class Arrivals:
             if left <= 0:
                 return set()
             named = self._wakeup.wait(min([left, self._idle.next(), *(wait for wait in waits.values() if wait is not None)]))
-            if told := named.intersection(names):
+            if told := set(names) & named:
                 self._idle.worked()
                 return told
             if self._woken:

@@ -1,8 +1,9 @@
-"""Celery's integration tests, ``t/integration`` of its sdist, on the broker and the result backend of ``queue_db.contrib.kombu``."""
+"""Celery's integration tests, ``t/integration`` of its sdist, on broker and result backend of ``queue_db.contrib.kombu``."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 
 from tests.others.suite import Run, Suite
@@ -15,8 +16,6 @@ def _prepare(run: Run) -> None:
     shutil.rmtree(run.folder / "celery")  # the environment has the installed package
     package = run.folder / "t" / "integration" / "__init__.py"
     package.write_text(_HEAD + package.read_text(encoding="utf-8"), encoding="utf-8")
-    import subprocess
-
     subprocess.run([run.python, "-c", "import sys, queue_db; queue_db.QueueDB(sys.argv[1]).migrate()", run.url], check=True)
 
 
@@ -24,8 +23,12 @@ def _environment(run: Run) -> Mapping[str, str]:
     return {"TEST_BROKER": f"queuedb+{run.url}", "TEST_BACKEND": f"queuedb+{run.url}"}
 
 
+# It is about a backend of Azure, and its import needs Azure's package.
+_LEFT_OUT = "t/integration/test_backend.py"
+
+
 def _command(run: Run) -> Sequence[str]:
-    return run.pytest("-q", "-o", "addopts=", "--timeout=300", "t/integration", "-x" if False else "-q")
+    return run.pytest("-q", "-o", "addopts=", "--timeout=120", f"--ignore={_LEFT_OUT}", "t/integration")
 
 
 SUITE = Suite(

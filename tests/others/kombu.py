@@ -88,8 +88,9 @@ SUITE = Suite(
     kinds=("postgresql", "sqlite", "mysql", "mariadb"),
     prepare=_prepare,
     differences={
-        "t.integration.test_queuedb.test_Failover::test_failover_switches_to_alternate_url": "Kombu's Connection knows no port of a URL "
-        "that the transport reads itself"
+        "t.integration.test_queuedb.test_Failover::test_failover_switches_to_alternate_url": (
+            "Kombu's Connection knows no port of a URL that the transport reads itself"
+        )
     },
     command=_command,
     timeout=600,

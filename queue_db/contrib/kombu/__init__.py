@@ -1,7 +1,7 @@
 """Celery and Kombu on a SQL database: ``import queue_db.contrib.kombu`` makes URLs such as ``queuedb+postgresql://…`` known.
 
-The transport keeps messages as jobs, and the bindings of exchanges as routes. The result backend keeps results in Celery's own tables
-in the same database. ``docs/integrations/celery.md`` is the guide.
+The transport keeps messages as jobs, and the bindings of exchanges as routes. The result backend keeps results in Celery's own
+tables in the same database. ``docs/integrations/celery.md`` is the guide.
 """
 
 from __future__ import annotations

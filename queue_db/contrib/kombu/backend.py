@@ -1,7 +1,7 @@
 """The result backend: Celery's own for SQLAlchemy, at the URL of the broker.
 
-Celery creates and owns the tables ``celery_taskmeta`` and ``celery_tasksetmeta``. ``celery beat`` deletes results that are older than
-``result_expires``, by its task ``celery.backend_cleanup``. Chords wait by Celery's task ``celery.chord_unlock``.
+Celery creates and owns the tables ``celery_taskmeta`` and ``celery_tasksetmeta``. ``celery beat`` deletes results that are older
+than ``result_expires``, by its task ``celery.backend_cleanup``. Chords wait by Celery's task ``celery.chord_unlock``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from celery.backends.database import DatabaseBackend
 from queue_db.contrib.kombu.urls import DRIVERS
 
 
-class Backend(DatabaseBackend):  # type: ignore[misc, unused-ignore]
+class Backend(DatabaseBackend):
     """Results in the database of ``queuedb+postgresql://…``, with the drivers that the broker uses."""
 
     def __init__(self, dburi: str | None = None, engine_options: Any = None, url: str | None = None, **kwargs: Any) -> None:

@@ -14,7 +14,7 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
-from queue_db import ArgumentError, LeasedJob, QueueDB, StorageError
+from queue_db import LeasedJob, QueueDB, StorageError
 from queue_db.contrib.kombu.databases import transaction
 from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
@@ -41,19 +41,24 @@ _PRIORITIES = 9
 Message = dict[str, Any]
 
 
-class QoS(virtual.QoS):  # type: ignore[misc, unused-ignore]
+class QoS(virtual.QoS):
     """Counts what the channel may still prefetch. The leases are with the transport."""
+
+    @property
+    def held(self) -> list[str]:
+        """The delivery tags of the messages without an answer."""
+        self._flush()
+        return list(self._delivered)
 
     def restore_unacked(self) -> list[Any]:
         """Release all messages that this channel holds."""
-        self._flush()
-        tags = list(self._delivered)
+        tags = self.held
         self._delivered.clear()
         self.channel.release(tags)
         return []
 
 
-class Channel(virtual.Channel):  # type: ignore[misc, unused-ignore]
+class Channel(virtual.Channel):
     """A channel of a :class:`~queue_db.contrib.kombu.transport.Transport`."""
 
     QoS = QoS
@@ -86,16 +91,17 @@ class Channel(virtual.Channel):  # type: ignore[misc, unused-ignore]
 
     def prepare_queue_arguments(self, arguments: Mapping[str, Any], **kwargs: Any) -> Mapping[str, Any]:
         """``expires`` and ``message_ttl`` as RabbitMQ names them."""
-        return to_rabbitmq_queue_arguments(arguments, **kwargs)  # type: ignore[no-any-return, unused-ignore]
+        prepared: Mapping[str, Any] = to_rabbitmq_queue_arguments(arguments, **kwargs)
+        return prepared
 
-    def exchange_declare(self, exchange: str | None = None, type: str = "direct", *args: Any, passive: bool = False, **kwargs: Any) -> None:  # noqa: A002, E501
+    def exchange_declare(self, exchange: str | None = None, *args: Any, passive: bool = False, **kwargs: Any) -> None:
         """Declare an exchange. A passive declaration knows those of this connection, and those with a binding.
 
         :raises ChannelError: the declaration is passive, and there is none.
         """
         if passive and exchange not in self.state.exchanges and any(self.topology.bindings(exchange)):
             return
-        super().exchange_declare(exchange, type, *args, passive=passive, **kwargs)
+        super().exchange_declare(exchange, *args, passive=passive, **kwargs)
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         """Delete an exchange with its bindings; its queues stay."""
@@ -195,7 +201,8 @@ class Channel(virtual.Channel):  # type: ignore[misc, unused-ignore]
         """Text stays readable in the database; bytes become Base64."""
         if isinstance(body, str):
             return body, "utf-8"
-        return super().encode_body(body, encoding)  # type: ignore[no-any-return, unused-ignore]
+        encoded: tuple[Any, str | None] = super().encode_body(body, encoding)
+        return encoded
 
     def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
         self._publish([queue], message)
@@ -328,7 +335,7 @@ class Channel(virtual.Channel):  # type: ignore[misc, unused-ignore]
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         """Complete a message's job. If its lease was lost, another consumer has the message; that is logged."""
         if multiple:
-            self._settle(list(self.qos._delivered), "complete_many")
+            self._settle(self.qos.held, "complete_many")
         else:
             self._settle([delivery_tag], "complete_many")
 
@@ -362,7 +369,7 @@ class Channel(virtual.Channel):  # type: ignore[misc, unused-ignore]
                         log.warning("message %d in %r was answered after its lease was lost", job.id, queue)
         finally:
             for tag in tags:
-                self.qos._quick_ack(tag)
+                self.qos.ack(tag)
             if self.connection is not None:
                 self.connection.wake()
 

@@ -53,7 +53,7 @@ class Options:
     :param migrate: create or upgrade the tables at the first connection.
     :param visibility_timeout: seconds after which the messages of a killed consumer return to their queue.
     :param polling_interval: the longest pause between two looks for messages, seconds.
-    :param max_deliveries: after this many deliveries without an answer, as of a task that kills its worker, a message is a dead job.
+    :param max_deliveries: after this many deliveries without an answer a message is a dead job: its task kills the workers.
     :param eta_in_database: keep a task with ``countdown`` or ``eta`` in the queue until then, instead of in a worker.
     :param table: the name of the jobs table.
     :param schema: the schema of the tables.
@@ -115,7 +115,7 @@ def close_all() -> None:
 
 @contextmanager
 def publishing_in(connection: Connection | Session) -> Iterator[None]:
-    """In this block, ``task.delay()`` and other publishes of this thread belong to your transaction: they take effect if it commits.
+    """Publish in your transaction: what ``task.delay()`` and others publish in this block takes effect if it commits.
 
     :param connection: a connection or session of the broker's database, with a transaction.
     """

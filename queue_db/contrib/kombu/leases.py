@@ -9,9 +9,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from queue_db import LeasedJob, QueueDB, QueueDBError
-
 from queue_db.contrib.kombu.topology import Topology
 
 log = logging.getLogger("queue_db.kombu")
@@ -110,13 +110,13 @@ class Leases:
                 del used_at[queue]
             for queue, expires in expiring.items():
                 if now >= used_at.get(queue, 0.0):
-                    done = self._try("using a queue", lambda queue=queue, expires=expires: self._topology.used(queue, expires))
+                    done = self._try("using a queue", partial(self._topology.used, queue, expires))
                     used_at[queue] = now + (expires * _SHARE if done else _RETRY)
             self._changed.wait(max(0.0, min([extend_at, sweep_at, *used_at.values()]) - time.monotonic()))
             self._changed.clear()
 
     def _try(self, what: str, change: Callable[[], object]) -> bool:
-        """Whether it succeeded. If not, it is tried again: a lease lasts three times as long as the pause between two extensions."""
+        """Whether it succeeded. If not, it is tried again: a lease lasts three times the pause between two extensions."""
         try:
             change()
         except QueueDBError as error:
@@ -134,4 +134,4 @@ class Leases:
             verdicts = self._db.queue(queue).extend_many([job for _, job in held], self.seconds)
             for (tag, job), verdict in zip(held, verdicts, strict=True):
                 if not verdict and self.take(tag) is not None:
-                    log.warning("the lease of message %d in %r was lost: another consumer gets the message too", job.id, queue)
+                    log.warning("the lease of message %d in %r was lost: another consumer gets it", job.id, queue)

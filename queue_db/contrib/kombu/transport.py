@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from typing import Any, ClassVar
 
@@ -23,7 +22,7 @@ from queue_db.contrib.kombu.urls import database_url
 _LOOK_EVERY = 0.1
 
 
-class Transport(virtual.Transport):  # type: ignore[misc, unused-ignore]
+class Transport(virtual.Transport):
     """Messages are jobs of a database. See :class:`~queue_db.contrib.kombu.databases.Options` for the ``transport_options``."""
 
     Channel = Channel
@@ -108,7 +107,8 @@ class Transport(virtual.Transport):  # type: ignore[misc, unused-ignore]
     @property
     def callbacks(self) -> dict[str, Any]:
         """The callbacks of the consumers, by queue."""
-        return self._callbacks  # type: ignore[no-any-return, unused-ignore]
+        found: dict[str, Any] = self._callbacks
+        return found
 
     def deliver(self, message: dict[str, Any], queue: str) -> None:
         """Call the consumer of a queue."""
@@ -122,7 +122,7 @@ class Transport(virtual.Transport):  # type: ignore[misc, unused-ignore]
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Deliver messages; wait for them up to ``timeout`` seconds.
 
-        :raises socket.timeout: none came.
+        :raises TimeoutError: none came.
         """
         ends = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -134,12 +134,11 @@ class Transport(virtual.Transport):  # type: ignore[misc, unused-ignore]
                 return
             left = 3600.0 if ends is None else ends - time.monotonic()
             if left <= 0:
-                if self._look(self.wanted()):
-                    if self._take(self.wanted()):
-                        return
-                raise socket.timeout
+                if self._look(wanted) and self._take(wanted):
+                    return
+                raise TimeoutError
             if self._bridge is not None and timeout == 0:
-                raise socket.timeout
+                raise TimeoutError
             self._promising |= self.arrivals.wait(wanted, left)
             self._looked_at = time.monotonic()
 
@@ -159,9 +158,8 @@ class Transport(virtual.Transport):  # type: ignore[misc, unused-ignore]
             if queue not in self._promising:
                 continue
             for channel in list(self.channels):
-                if queue in channel.wanted:
-                    if channel.take(queue):
-                        return True
+                if queue in channel.wanted and channel.take(queue):
+                    return True
             self._promising.discard(queue)
         return False
 
