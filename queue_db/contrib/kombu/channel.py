@@ -192,7 +192,7 @@ class Channel(virtual.Channel):
     def basic_publish(self, message: Message, exchange: str, routing_key: str, **kwargs: Any) -> None:
         """Publish a message: in each queue to which the exchange leads it a job, all or none. They are stored when this returns."""
         self._inplace_augment_message(message, exchange, routing_key)
-        queues = self.topology.queues_for(exchange, routing_key) if exchange else [routing_key]
+        queues = self.topology.queues_for(exchange, routing_key) if exchange else [routing_key] if routing_key else []
         if not queues and self.deadletter_queue:
             queues = [self.deadletter_queue]
         self._publish(queues, message)
@@ -315,7 +315,7 @@ class Channel(virtual.Channel):
             message: Message = job.payload
             # Copies of a message in several queues have one payload.
             tag = message["properties"]["delivery_tag"] = job.fence
-            message["properties"].setdefault("delivery_info", {})["redelivered"] = job.attempts > 1
+            message["properties"].setdefault("delivery_info", {})["redelivered"] = job.version > 1  # it was claimed before
             if not no_ack:
                 self.leases.add(tag, job)
             found.append(message)
