@@ -91,7 +91,9 @@ class Topology:
         :param kind: the type of the exchange: ``direct``, ``topic`` or ``fanout``.
         """
         pattern, form = _pattern(exchange, routing_key, kind)
-        self._db.routes.subscribe(pattern, _ROUTE + queue, form)
+        # A read, which waits for no writer. A topic that matches may do so by another pattern of the queue.
+        if kind == "topic" or queue not in self.queues_for(exchange, routing_key):
+            self._db.routes.subscribe(pattern, _ROUTE + queue, form)
 
     def unbind(self, queue: str, exchange: str, routing_key: str, kind: str) -> None:
         """Take a binding back."""

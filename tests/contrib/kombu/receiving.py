@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import kombu
@@ -27,10 +27,8 @@ class Received(list[Any]):
     def no_more(self) -> bool:
         """Whether nothing is due for this consumer."""
         before = len(self)
-        try:
+        with suppress(TimeoutError):
             self.connection.drain_events(timeout=0)
-        except TimeoutError:
-            pass
         return len(self) == before
 
 

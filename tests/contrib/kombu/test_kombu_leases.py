@@ -105,7 +105,8 @@ import queue_db.contrib.kombu
 connection = kombu.Connection(sys.argv[1], transport_options={"visibility_timeout": 1})
 def got(message):
     print("got", flush=True)
-with connection.channel() as channel, kombu.Consumer(channel, [kombu.Queue(sys.argv[2])], on_message=got, no_ack=sys.argv[3] == "True"):
+queues, no_ack = [kombu.Queue(sys.argv[2])], sys.argv[3] == "True"
+with connection.channel() as channel, kombu.Consumer(channel, queues, on_message=got, no_ack=no_ack):
     while True:
         connection.drain_events()
 """
@@ -170,9 +171,14 @@ def test_a_publish_belongs_to_a_transaction(connect, name, open_db):
     here, queue = connect(), open_db().queue(name)
     with here.channel() as channel:
         Queue(name)(channel).declare()
-    with pytest.raises(KeyError), queue.transaction() as connection, publishing_in(connection):
-        publish(here, "never", exchange="", routing_key=name)
-        raise KeyError
+
+    def fail():
+        with queue.transaction() as connection, publishing_in(connection):
+            publish(here, "never", exchange="", routing_key=name)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert queue.stats().available == 0
     with queue.transaction() as connection, publishing_in(connection):
         publish(here, "once", exchange="", routing_key=name)
