@@ -50,6 +50,7 @@ from queue_db.outcomes import Cancel, Dead, Retry, Snooze, Suspended
 from queue_db.queue import Queue
 from queue_db.slices import load
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
+from queue_db.verbs.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
@@ -76,6 +77,7 @@ __all__ = [
     "Action",
     "Adaptive",
     "ArgumentError",
+    "Arrivals",
     "Batch",
     "Cancel",
     "Capability",

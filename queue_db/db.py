@@ -24,6 +24,7 @@ from queue_db.store.schema import QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.store.schema.tables import tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
+from queue_db.verbs.arrivals import Arrivals
 from queue_db.verbs.next_due import next_due
 
 if TYPE_CHECKING:
@@ -308,7 +309,14 @@ class QueueDB:
         names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
         return next_due(self.core, names)
 
-    def get(self, job_id: int, *, using: Connection | Session | None = None) -> Job:
+    def arrivals(self, *, poll: float = 0.5) -> Arrivals:
+        """An object that waits until queues have due jobs, as a worker does; close it.
+
+        :param poll: the longest pause between two polls, seconds.
+        """
+        return Arrivals(self.core, poll)
+
+    def get(self, job_id: int, *, using: Using | None = None) -> Job:
         """The job with this id, live or dead, in any queue.
 
         :param using: a transaction of yours, in which the job is read: it sees jobs that the transaction has added.
@@ -361,7 +369,7 @@ class QueueDB:
         """
         return self.core.inspection.failures(queue, kind, error_class, limit)
 
-    def finished(self, job_id: int, *, using: Connection | Session | None = None) -> Finished:
+    def finished(self, job_id: int, *, using: Using | None = None) -> Finished:
         """The retained result of a completed job, until it expires.
 
         :param using: a transaction of yours, in which the result is read.

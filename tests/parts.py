@@ -56,6 +56,8 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/contrib/django/test_django_transactions.py": ("sqlite", "postgresql"),
     "tests/contrib/django/test_django_running.py": ("postgresql",),
     "tests/cli": ("sqlite",),
+    # What the drivers and the notifications differ in.
+    "tests/contrib/kombu": ("sqlite", "postgresql"),
     "tests/feeds/test_cli_feeds.py": ("sqlite",),
     "tests/routes/test_cli_routes.py": ("sqlite",),
     "tests/service": ("sqlite",),

@@ -79,7 +79,7 @@ FILES = {
             words=True,
             behind="_db",
             attributes=_PARTS,
-            without=["ready", "store", "queues_as"],
+            without=["ready", "store", "queues_as", "arrivals"],
         )
     ],
     "aio.queue": [Twin("Queue", "queue_db.queue", "aio.bases.QueueTwin", words=True, without=_OF_QUEUES)],

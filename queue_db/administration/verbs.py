@@ -9,14 +9,13 @@ from functools import partial
 from secrets import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.administration import job_rows, store
 from queue_db.administration.store import Due, repeated
 from queue_db.concurrency.queue_counters import LOST_IF_KNOWN
 from queue_db.core import Core, read_within
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError, JobDeadError, JobNotFoundError, JobStateError
 from queue_db.leased_job import LeasedJob, Settler, own_token
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
@@ -57,7 +56,7 @@ class Administration:
 
     # --- a job ------------------------------------------------------------------------------------------------------
 
-    def get(self, job_id: int, queue: str | None = None, using: Connection | Session | None = None) -> Job:
+    def get(self, job_id: int, queue: str | None = None, using: Using | None = None) -> Job:
         arguments.whole("job_id", job_id, 0, _HIGHEST)
         found = read_within(self._core, using, "get", job_rows.find, queue, job_id)
         if found is None:

@@ -8,11 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.core import Core, observe, read_within
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Job, State, from_micros
 from queue_db.monitoring.failures import FailureGroup, grouped
@@ -84,7 +83,7 @@ class Inspection:
 
     # --- a job ------------------------------------------------------------------------------------------------------
 
-    def state(self, job_id: int, using: Connection | Session | None = None) -> State:
+    def state(self, job_id: int, using: Using | None = None) -> State:
         return read_within(self._core, using, "monitoring.state", jobs.state, _checked(job_id))
 
     def live(self, ids: Sequence[int]) -> set[int]:
@@ -101,7 +100,7 @@ class Inspection:
 
     # --- results ----------------------------------------------------------------------------------------------------
 
-    def finished(self, job_id: int, using: Connection | Session | None = None) -> Finished:
+    def finished(self, job_id: int, using: Using | None = None) -> Finished:
         row = read_within(self._core, using, "monitoring.finished", jobs.finished, _checked(job_id))
         if row is None:
             state = self.state(job_id, using)

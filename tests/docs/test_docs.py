@@ -20,7 +20,13 @@ from tests.databases import KINDS
 from tests.docs.tables import capability_table, statement_row
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").glob("integrations/*.md"),
+    ]
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 #: Languages whose blocks are run; the others are shown only, and are listed here so that a new one is a decision.

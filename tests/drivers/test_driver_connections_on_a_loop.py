@@ -119,7 +119,9 @@ def test_connections_of_the_other_sort_are_refused(db: QueueDB, url: str, name: 
                 await other.queue(name).enqueue("k", using=of_threads)
             with pytest.raises(ConfigurationError, match="is not for asyncio"):
                 await other.queue(name).enqueue("k", using=sqlite3.connect(":memory:"))  # type: ignore[arg-type]
-            with pytest.raises(ConfigurationError, match="using= takes a SQLAlchemy AsyncConnection or AsyncSession, or .* not int"):
+            with pytest.raises(
+                ConfigurationError, match="using= takes a SQLAlchemy AsyncConnection or AsyncSession, or .* not int"
+            ):
                 await other.queue(name).enqueue("k", using=5)  # type: ignore[arg-type]
 
     on_the_loop(use())

@@ -1,0 +1,134 @@
+"""Exchanges, queues and bindings, as routes of the database: every process sees them at once.
+
+A queue is a route that does nothing. Its subscriptions are its bindings: the topic of a message is ``EXCHANGE/.ROUTING-KEY``. A
+publisher asks which routes match, and enqueues a job in the queue of each. So it needs to know neither the type of the exchange nor
+the bindings. The default exchange has an empty name.
+
+A queue that expires has a delayed job in the queue :data:`EXPIRY`. Who consumes the queue delays it again. When it is due, any
+consumer deletes the queue: so nothing is left of a process that was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Literal
+
+from queue_db import QueueDB
+
+#: The queue with the jobs that delete expired queues.
+EXPIRY = "kombu.expiry"
+
+_ROUTE = "kombu:"
+_CUT = "/."
+
+# Seconds for which a job that deletes a queue is leased, and most of them at once.
+_LEASE, _MOST = 60.0, 20
+
+
+class Topology:
+    """The queues and bindings in one database."""
+
+    def __init__(self, db: QueueDB) -> None:
+        self._db = db
+
+    # --- queues -----------------------------------------------------------------------------------------------------
+
+    def declare(self, queue: str, expires: float | None) -> None:
+        """Make a queue known.
+
+        :param expires: seconds without a consumer after which it is deleted; None: never.
+        :raises ArgumentError: the name is too long.
+        """
+        if not self.exists(queue) or expires is not None:
+            # The two definitions differ, so that an expiry tells a queue that was declared again without one.
+            self._db.routes.set(_ROUTE + queue, drop=True, matched=expires is not None)
+            self._db.routes.subscribe(_topic("", queue), _ROUTE + queue, "exact")
+        if expires is not None:
+            self.used(queue, expires)
+
+    def exists(self, queue: str) -> bool:
+        """Whether the queue is declared."""
+        return queue in self.queues_for("", queue)
+
+    def used(self, queue: str, expires: float) -> None:
+        """Begin the time until a queue expires anew."""
+        expiry = self._db.queue(EXPIRY)
+        expiry.enqueue("queue", {"queue": queue}, delay=expires, unique_key=queue, on_duplicate="replace")
+
+    def delete(self, queue: str) -> None:
+        """Delete a queue, with its bindings and the messages that nobody holds."""
+        self._db.routes.remove(_ROUTE + queue)
+        self._db.queue(queue).purge()
+
+    def sweep(self) -> int:
+        """Delete the queues that have expired; return how many were looked at."""
+        jobs = self._db.queue(EXPIRY).claim(_MOST, lease=_LEASE)
+        for job in jobs:
+            queue = job.payload["queue"]
+            steps = [step for step in self._db.routes.test(_topic("", queue)).steps if step.route == _ROUTE + queue]
+            if steps and steps[0].definition != self._expiring:
+                job.complete()
+                continue
+            self.delete(queue)
+            left = self._db.next_due([queue])[queue]
+            if left is None:
+                job.complete()
+            else:  # a consumer that was killed holds messages
+                job.snooze(max(1.0, left))
+        return len(jobs)
+
+    @cached_property
+    def _expiring(self) -> str:
+        """The definition of the routes of queues that expire."""
+        return self._db.routes.define(drop=True, matched=True)
+
+    # --- bindings ---------------------------------------------------------------------------------------------------
+
+    def bind(self, queue: str, exchange: str, routing_key: str, kind: str) -> None:
+        """Lead the messages of an exchange to a queue.
+
+        :param kind: the type of the exchange: ``direct``, ``topic`` or ``fanout``.
+        """
+        pattern, form = _pattern(exchange, routing_key, kind)
+        # A read, which waits for no writer. A topic that matches may do so by another pattern of the queue.
+        if kind == "topic" or queue not in self.queues_for(exchange, routing_key):
+            self._db.routes.subscribe(pattern, _ROUTE + queue, form)
+
+    def unbind(self, queue: str, exchange: str, routing_key: str, kind: str) -> None:
+        """Take a binding back."""
+        pattern, form = _pattern(exchange, routing_key, kind)
+        self._db.routes.unsubscribe(pattern, _ROUTE + queue, form)
+
+    def queues_for(self, exchange: str, routing_key: str) -> list[str]:
+        """The queues to which an exchange leads a message with this routing key, by name."""
+        steps = self._db.routes.test(_topic(exchange, routing_key)).steps
+        return sorted({step.route.removeprefix(_ROUTE) for step in steps if step.route.startswith(_ROUTE) and not step.cut})
+
+    def bindings(self, exchange: str | None = None) -> Iterator[tuple[str, str, str]]:
+        """Queue, exchange and routing key of all bindings, or those of one exchange."""
+        for route in self._db.routes.list():
+            if route.name.startswith(_ROUTE):
+                for _, pattern in route.patterns:
+                    source, _, key = pattern.partition(_CUT)
+                    if source and exchange in {None, source}:
+                        yield route.name.removeprefix(_ROUTE), source, key
+
+    def delete_exchange(self, exchange: str) -> None:
+        """Delete the bindings of an exchange. Its queues stay."""
+        for route in self._db.routes.list():
+            if route.name.startswith(_ROUTE):
+                for form, pattern in route.patterns:
+                    if pattern.partition(_CUT)[0] == exchange:
+                        self._db.routes.unsubscribe(pattern, route.name, form)  # type: ignore[arg-type]
+
+
+def _topic(exchange: str, routing_key: str) -> str:
+    return f"{exchange}{_CUT}{routing_key}"
+
+
+def _pattern(exchange: str, routing_key: str, kind: str) -> tuple[str, Literal["exact", "amqp"]]:
+    """The pattern and its form of a binding."""
+    if kind == "fanout":
+        return _topic(exchange, "#"), "amqp"
+    return _topic(exchange, routing_key), "amqp" if kind == "topic" else "exact"

@@ -1,0 +1,176 @@
+"""The transport: one connection of Kombu to a database."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, ClassVar
+
+import sqlalchemy
+from kombu.transport import virtual
+from kombu.utils.url import sanitize_url
+
+from queue_db import Arrivals, QueueDB, StorageError, TransientStorageError
+from queue_db.contrib.kombu.channel import Channel, QueueSettings
+from queue_db.contrib.kombu.databases import Options, opened, options_of
+from queue_db.contrib.kombu.event_loop import Bridge
+from queue_db.contrib.kombu.leases import Leases
+from queue_db.contrib.kombu.topology import Topology
+from queue_db.contrib.kombu.urls import database_url
+
+#: Seconds between two looks at the other queues while one has messages.
+_LOOK_EVERY = 0.1
+
+
+class Transport(virtual.Transport):
+    """Messages are jobs of a database. See :class:`~queue_db.contrib.kombu.databases.Options` for the ``transport_options``."""
+
+    Channel = Channel
+    can_parse_url = True
+    default_port = None
+    driver_type = "queuedb"
+    driver_name = "queue_db"
+
+    implements = virtual.Transport.implements.extend(exchange_type=frozenset(["direct", "topic", "fanout"]))
+
+    connection_errors: ClassVar[tuple[type[Exception], ...]] = (*virtual.Transport.connection_errors, StorageError)
+    recoverable_connection_errors: ClassVar[tuple[type[Exception], ...]] = (ConnectionError, OSError, TransientStorageError)
+    channel_errors = virtual.Transport.channel_errors
+    recoverable_channel_errors: ClassVar[tuple[type[Exception], ...]] = ()
+
+    db: QueueDB
+    topology: Topology
+    leases: Leases
+    arrivals: Arrivals
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        super().__init__(client, **kwargs)
+        self.options: Options = options_of(client.transport_options)
+        #: What this connection has declared.
+        self.queues: dict[str, QueueSettings] = {}
+        self._promising: set[str] = set()
+        self._looked_at = 0.0
+        self._turn = 0
+        self._pid = os.getpid()
+        self._is_open = False
+        self._bridge: Bridge | None = None
+
+    def driver_version(self) -> str:
+        """The version of SQLAlchemy."""
+        return sqlalchemy.__version__
+
+    @classmethod
+    def as_uri(cls, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        """The URL for people, with a mask for the password."""
+        return uri if include_password else str(sanitize_url(uri, mask))
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    def establish_connection(self) -> Transport:
+        """Open the database.
+
+        :raises SchemaOutOfDateError: the tables are missing; the message has the command that creates them.
+        :raises StorageError: the database does not answer.
+        """
+        self.db = opened(database_url(self.client), self.options)
+        self.db.next_due(["celery"])  # it answers now, too
+        self.topology = Topology(self.db)
+        self.leases = Leases(self.db, self.topology, self.options.visibility_timeout)
+        self.arrivals = self.db.arrivals(poll=self.options.polling_interval)
+        self._is_open = True
+        super().establish_connection()
+        return self
+
+    def verify_connection(self, connection: Any) -> bool:
+        """Whether the connection is open, in the process that opened it."""
+        return self._is_open and self._pid == os.getpid()
+
+    def close_connection(self, connection: Any) -> None:
+        """Cancel the consumers, and return what they hold to the queues."""
+        if self._pid != os.getpid():
+            return
+        if self._bridge is not None:
+            self._bridge.close()
+            self._bridge = None
+        super().close_connection(connection)
+        if self._is_open:
+            self._is_open = False
+            self.leases.close()
+            self.arrivals.close()
+
+    def _collect(self, connection: Any) -> None:
+        """Forget a connection. After a fork it is the parent's: nothing is closed or returned."""
+        self.close_connection(connection)
+
+    # --- deliver ------------------------------------------------------------------------------------------------------
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        """The callbacks of the consumers, by queue."""
+        found: dict[str, Any] = self._callbacks
+        return found
+
+    def deliver(self, message: dict[str, Any], queue: str) -> None:
+        """Call the consumer of a queue."""
+        self._deliver(message, queue)
+
+    def wake(self) -> None:
+        """End the wait of :meth:`drain_events`: a consumer may take messages again. Any thread may call this."""
+        if self._is_open:
+            self.arrivals.wake()
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Deliver messages; wait for them up to ``timeout`` seconds.
+
+        :raises TimeoutError: none came.
+        """
+        ends = None if timeout is None else time.monotonic() + timeout
+        while True:
+            wanted = self.wanted()
+            now = time.monotonic()
+            if now - self._looked_at >= _LOOK_EVERY and self._promising.intersection(wanted):
+                self._look(wanted)
+            if self._take(wanted):
+                return
+            left = 3600.0 if ends is None else ends - time.monotonic()
+            if left <= 0:
+                if self._look(wanted) and self._take(wanted):
+                    return
+                raise TimeoutError
+            if self._bridge is not None and timeout == 0:
+                raise TimeoutError
+            self._promising |= self.arrivals.wait(wanted, left)
+            self._looked_at = time.monotonic()
+
+    def wanted(self) -> list[str]:
+        """The queues from which consumers may take messages now."""
+        return list(dict.fromkeys(queue for channel in self.channels for queue in channel.wanted))
+
+    def _look(self, queues: list[str]) -> bool:
+        self._looked_at = time.monotonic()
+        due = self.arrivals.look(queues)
+        self._promising |= due
+        return bool(due)
+
+    def _take(self, wanted: list[str]) -> bool:
+        """Deliver messages of one queue; whether there were any."""
+        for queue in wanted:
+            if queue not in self._promising:
+                continue
+            for channel in list(self.channels):
+                if queue in channel.wanted and channel.take(queue):
+                    return True
+            self._promising.discard(queue)
+        return False
+
+    # --- an event loop ------------------------------------------------------------------------------------------------
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Deliver messages on an event loop of Kombu."""
+        self._bridge = Bridge(self, connection, loop)
+
+    def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
+        """End :meth:`register_with_event_loop`."""
+        if self._bridge is not None:
+            self._bridge.close()
+            self._bridge = None

@@ -1,0 +1,88 @@
+"""Waits until queues have due jobs, for consumers that are not a :class:`~queue_db.worker.Worker`, such as adapters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from queue_db import arguments
+from queue_db.concurrency.pauses import Idle
+from queue_db.core import Core
+from queue_db.notifications.wakeup import Wakeup
+from queue_db.store.schema import QUEUE_LENGTH
+from queue_db.verbs.next_due import next_due
+
+# The first and the longest pause, in seconds, between two attempts to open the connection that receives notifications.
+_RETRY = (0.1, 10.0)
+
+
+class Arrivals:
+    """Waits for due jobs as a worker does: for notifications where the database has them, and by polls that get rarer.
+
+    ``db.arrivals()`` returns one. One thread waits; any thread may call :meth:`wake`. It is a context manager. After a fork the
+    child opens another one.
+
+    :param poll: the longest pause between two polls, seconds.
+    """
+
+    def __init__(self, core: Core, poll: float) -> None:
+        self._core = core
+        self._poll = arguments.seconds("poll", poll, zero=False) / 1e6
+        self._idle = Idle(self._poll)
+        self._wakeup = Wakeup(lambda: core.database.listen(core.notifications.channel), _RETRY)
+        self._woken = False
+        core.notifications.add(self._wakeup.set)
+
+    def look(self, queues: Iterable[str]) -> set[str]:
+        """Those of the queues that have due jobs now: one statement."""
+        due = {queue for queue, seconds in self._due(queues).items() if seconds is not None and seconds <= 0}
+        if due:
+            self._idle.worked()
+        return due
+
+    def wait(self, queues: Iterable[str], seconds: float) -> set[str]:
+        """Wait at most ``seconds`` until some of the queues probably have due jobs, and return these.
+
+        Another process may have claimed them. The set is empty after ``seconds``, or after a call of :meth:`wake`.
+
+        :raises StorageError: the database did not answer a poll.
+        """
+        ends = time.monotonic() + arguments.seconds("seconds", seconds) / 1e6
+        names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
+        while True:
+            waits = self._due(names)
+            if due := {queue for queue, wait in waits.items() if wait is not None and wait <= 0}:
+                self._idle.worked()
+                return due
+            left = ends - time.monotonic()
+            if left <= 0:
+                return set()
+            named = self._wakeup.wait(min([left, self._idle.next(), *(wait for wait in waits.values() if wait is not None)]))
+            if told := set(names) & named:
+                self._idle.worked()
+                return told
+            if self._woken:
+                self._woken = False
+                return set()
+
+    def wake(self) -> None:
+        """End the current wait, or the next one."""
+        self._woken = True
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """Close the connection that receives notifications."""
+        self._core.notifications.remove(self._wakeup.set)
+        self._wakeup.close()
+
+    def _due(self, queues: Iterable[str]) -> dict[str, float | None]:
+        names = list(queues)
+        return next_due(self._core, names) if names else {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

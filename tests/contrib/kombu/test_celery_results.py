@@ -1,0 +1,34 @@
+"""The result backend."""
+
+from __future__ import annotations
+
+import pytest
+from celery import Celery
+from celery.result import GroupResult
+
+
+@pytest.fixture
+def app(url):
+    app = Celery("tests", broker=f"queuedb+{url}", backend=f"queuedb+{url}", set_as_current=False)
+    yield app
+    app.backend.session_manager.invalidate(app.backend.url)
+
+
+def test_a_result_is_stored_and_forgotten(app, name):
+    backend = app.backend
+    assert type(backend).__module__ == "queue_db.contrib.kombu.backend"
+    backend.store_result(name, {"sum": 5}, "SUCCESS")
+    assert app.AsyncResult(name).get(timeout=1) == {"sum": 5}
+    backend.forget(name)
+    assert app.AsyncResult(name).state == "PENDING"
+    backend.mark_as_failure(name, ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        app.AsyncResult(name).get(timeout=1)
+    backend.forget(name)
+
+
+def test_a_group_is_stored(app, name):
+    app.backend.save_group(name, GroupResult(name, [app.AsyncResult(f"{name}-1")]))
+    assert [one.id for one in app.backend.restore_group(name).results] == [f"{name}-1"]
+    app.backend.delete_group(name)
+    assert app.backend.restore_group(name) is None
