@@ -257,10 +257,17 @@ OPTIONS = (
         _READS,
         time,
         None,
-        "instead of startingPosition: a read begins with the first message that was published at this time or later, such as "
-        "`2026-03-01T00:00:00Z`",
-        of=Of.FEED,
-        instead="a stream of a queue claims all jobs that are due",
+        "of a feed, instead of startingPosition: a read begins with the first message that was published at this time or later, "
+        "such as `2026-03-01T00:00:00Z`; of a queue: a stream claims only jobs that were enqueued then or later",
+        of=Of.BOTH,
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        Use.READ_STREAM,
+        whole(1, 2**62),
+        None,
+        "most bytes of payloads in a micro-batch, which has at least one job or message",
+        of=Of.BOTH,
     ),
     Option("endingPosition", Use.READ, position("latest"), "latest", "where a read ends: `latest`, or a position", of=Of.FEED),
     Option(
@@ -348,12 +355,7 @@ def parse(given: Mapping[str, str], use: Use) -> Settings:
             values[option.name] = option.parse(option.name, value)
     for option in OPTIONS:
         _check_there(option, values, use)
-    if use is Use.WRITE:
-        _check_load(values)
-    if values.get("queue") is not None and values.get("queues") is not None:
-        raise ConfigurationError("there are both 'queue' and 'queues': leave one out")
-    if values.get("startingTimestamp") is not None and any(key.lower() == "startingposition" for key in given):
-        raise ConfigurationError("there are both startingPosition and startingTimestamp: give one of them")
+    _check_together(use, of, values, given)
     return Settings(use, values)
 
 
@@ -382,6 +384,18 @@ def _check_there(option: Option, values: Mapping[str, Any], use: Use) -> None:
     if option.required and use in option.required and not there:
         other = "; 'queues' for several, or 'feed' for a feed" if option.name == "queue" else ""
         raise ConfigurationError(f'option {option.name!r} is missing: .option("{option.name}", …): {option.help}{other}')
+
+
+def _check_together(use: Use, of: Of, values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    """Refuse options that contradict each other."""
+    if use is Use.WRITE:
+        _check_load(values)
+    if of is Of.QUEUE and use is Use.READ and values["startingTimestamp"] is not None:
+        raise ConfigurationError("startingTimestamp of a queue belongs to readStream: use filter with enqueued_at >= '…'")
+    if values.get("queue") is not None and values.get("queues") is not None:
+        raise ConfigurationError("there are both 'queue' and 'queues': leave one out")
+    if values.get("startingTimestamp") is not None and any(key.lower() == "startingposition" for key in given):
+        raise ConfigurationError("there are both startingPosition and startingTimestamp: give one of them")
 
 
 def _check_load(values: Mapping[str, Any]) -> None:

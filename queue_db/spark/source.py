@@ -22,6 +22,7 @@ from queue_db.spark.feed_reader import FeedBatchReader
 from queue_db.spark.feed_stream_reader import FeedStreamReader
 from queue_db.spark.masked_errors import SparkTaskError, masked_errors
 from queue_db.spark.options import Of, Settings, Use, of_options, parse
+from queue_db.spark.queues_stream_reader import QueuesStreamReader
 from queue_db.spark.rows import MESSAGES, SCHEMA, STATES, MessageShape, RowShape, StateShape
 from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.target import Target, resolve_url, target_of
@@ -94,9 +95,12 @@ class QueueDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
             target, settings = self._checked(Use.READ_STREAM, schema)
+            if settings.of_feed:
+                return FeedStreamReader(target, settings, schema)
+            with masked_errors(target.url):
+                return (StreamReader if settings["queues"] is None else QueuesStreamReader)(target, settings, schema)
         except SparkTaskError as error:
             return RefusedStream(error)
-        return (FeedStreamReader if settings.of_feed else StreamReader)(target, settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         target, settings = self._checked(Use.WRITE_STREAM, None, overwrite=overwrite)
