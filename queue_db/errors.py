@@ -158,6 +158,7 @@ class DuplicateJobError(EnqueueError):
     :param dead: the id of the refused job, if it is a dead one that was to be redriven.
     :param unique_for: whether the refused job has ``unique_for``: such a job replaces no other.
     :param node: the name of the refused job in its graph.
+    :param queue: the queue of the refused job, if the error comes from the insert of jobs.
     """
 
     code = "duplicate_job"
@@ -172,6 +173,7 @@ class DuplicateJobError(EnqueueError):
         dead: int | None = None,
         unique_for: bool = False,
         node: str | None = None,
+        queue: str | None = None,
     ) -> None:
         if existing_id is not None:
             holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
@@ -198,6 +200,7 @@ class DuplicateJobError(EnqueueError):
         self.position = position
         self.other = other
         self.unique_for = unique_for
+        self.queue = queue
 
 
 class PayloadError(EnqueueError, ValueError):

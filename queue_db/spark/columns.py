@@ -34,6 +34,8 @@ _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
 # Types of single values that JSON can hold.
 _PLAIN = (StringType, BooleanType, VariantType, *_NUMBERS, TimestampType, DateType, NullType)
 
+_SPAN = ("a number of seconds or a day-time interval", (*_NUMBERS, DayTimeIntervalType))
+
 Columns = Mapping[str, tuple[str, tuple[type[DataType], ...]]]
 """Column → its allowed types, in words and as classes."""
 
@@ -43,11 +45,14 @@ COLUMNS: Columns = {
         "a string, struct, map, array, variant, number or boolean",
         (StringType, StructType, MapType, ArrayType, VariantType, BooleanType, *_NUMBERS),
     ),
+    "queue": ("a string", (StringType,)),
     "kind": ("a string", (StringType,)),
     "priority": ("a whole number", _WHOLE),
-    "delay": ("a number of seconds or a day-time interval", (*_NUMBERS, DayTimeIntervalType)),
+    "delay": _SPAN,
     "available_at": ("a timestamp", (TimestampType,)),
     "unique_key": ("a string", (StringType,)),
+    "unique_for": _SPAN,
+    "group_key": ("a string", (StringType,)),
     "headers": ("a struct, a map with string keys, a variant, or JSON text", (StructType, MapType, VariantType, StringType)),
     "max_attempts": ("a whole number", _WHOLE),
 }
@@ -86,6 +91,8 @@ def check_columns(schema: StructType, columns: Columns = COLUMNS) -> None:
         raise ConfigurationError(_NO_PAYLOAD)
     if {"delay", "available_at"} <= seen:
         raise ConfigurationError("there are both 'delay' and 'available_at': a job is due at one time")
+    if "unique_for" in seen and "unique_key" not in seen:
+        raise ConfigurationError("column 'unique_for' is the time for which a unique key stays taken: add a column 'unique_key'")
 
 
 def _unknown(column: str, schema: StructType, columns: Columns) -> ConfigurationError:

@@ -36,7 +36,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
             raise ArgumentError(f"column {name!r} is missing; there are {', '.join(df.columns)}")
     python_workers.check(df.sparkSession, on_the_driver=False)
     target = target_of(url, table, schema)
-    stream_id = _stream_id(target, stream)
+    ids = _streams(target, stream)
 
     def mark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         marked = before = 0
@@ -44,7 +44,8 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
             reasons = _reasons(batch, before)
             before += batch.num_rows
             with masked_errors(target.url), target.open() as db:
-                marked += db.core.run(REPEATABLE.named("streams.mark_dead"), streams.mark_dead, stream_id, reasons)
+                for one in ids:
+                    marked += db.core.run(REPEATABLE.named("streams.mark_dead"), streams.mark_dead, one, reasons)
         yield pa.RecordBatch.from_pydict({"marked": [marked]})
 
     rows = df.where("dead_reason IS NOT NULL").select(f.col("fence").cast("string"), f.col("dead_reason").cast("string"))
@@ -68,9 +69,13 @@ def _reasons(batch: pa.RecordBatch, before: int) -> dict[tuple[int, int], str]:
     return found
 
 
-def _stream_id(target: Target, name: str) -> int:
+def _streams(target: Target, name: str) -> list[int]:
+    """The ids of the stream, and of those of its queues that hold jobs, if it reads several."""
     with target.open() as db:
-        for stream in db.core.read("streams.listed", streams.listed):
-            if stream.name == name:
-                return int(stream.id)
-    raise NoSuchStreamError(f"there is no stream {name!r}")
+        listed = db.core.read("streams.listed", streams.listed)
+    if found := [int(stream.id) for stream in listed if stream.name == name]:
+        return found
+    several = [stream for stream in listed if stream.name.startswith(f"{name}/")]
+    if not several:
+        raise NoSuchStreamError(f"there is no stream {name!r}")
+    return [int(stream.id) for stream in several if stream.held]

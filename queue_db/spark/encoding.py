@@ -23,7 +23,7 @@ from queue_db.errors import ArgumentError, PayloadError
 from queue_db.feeds.tables import CLIENT_LENGTH
 from queue_db.spark.columns import COLUMNS, Columns
 from queue_db.spark.json_texts import json_texts, parsed
-from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH
+from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 
 #: Jobs and characters of one chunk at most; a single job may be longer.
 CHUNK_JOBS = 5000
@@ -44,19 +44,24 @@ class Encoder:
     :param schema: of the DataFrame, checked by :func:`queue_db.spark.columns.check_columns`.
     :param payload_format: of string payloads: ``json``, ``text`` or ``raw``.
     :param columns: which the schema was checked against.
+    :param queue: of rows whose column ``queue`` is null; None: such a row is refused.
     """
 
-    def __init__(self, schema: StructType, payload_format: str, columns: Columns = COLUMNS) -> None:
+    def __init__(self, schema: StructType, payload_format: str, columns: Columns = COLUMNS, *, queue: str | None = None) -> None:
         self._schema = schema
+        self._queue = queue
         self._positions = {field.name.lower(): (position, field) for position, field in enumerate(schema.fields)}
         self._payload_format = payload_format
         converters: Mapping[str, tuple[str, _Converter]] = {
             "payload": ("payload", self._payloads),
+            "queue": ("queue", self._queues),
             "kind": ("kind", _kinds),
             "headers": ("headers", _headers),
             "priority": ("priority", _whole_numbers(-(2**31))),
             "max_attempts": ("max_attempts", _whole_numbers(1)),
             "unique_key": ("unique_key", _names(KEY_LENGTH)),
+            "unique_for": ("unique_for", _spans),
+            "group_key": ("group_key", _names(KEY_LENGTH)),
             "key": ("message_key", _names(KEY_LENGTH)),
             "client": ("client", _names(CLIENT_LENGTH)),
             "delay": ("after", _delays),
@@ -86,6 +91,8 @@ class Encoder:
                 except (ArgumentError, PayloadError):
                     self._raise_with_row(batch, position, convert, before)
                     raise
+            if "unique_for" in columns:
+                self._check_keys(columns, before)
             before += batch.num_rows
             yield from _cut(columns)
 
@@ -108,6 +115,23 @@ class Encoder:
             raise PayloadError(reason=f"{row}: {error.reason}") from error
         except ArgumentError as error:
             raise ArgumentError(f"{row}: {error}") from error
+
+    @staticmethod
+    def _check_keys(columns: Mapping[str, Sequence[Any]], before: int) -> None:
+        """Refuse a row that keeps a unique key taken and has none."""
+        for place, (key, span) in enumerate(zip(columns["unique_key"], columns["unique_for"], strict=True)):
+            if span is not None and key is None:
+                problem = " is the time for which a unique key stays taken, and unique_key is null: give both or neither"
+                raise ArgumentError(f"{here(before + place)}: {ArgumentError(argument='unique_for', problem=problem)}")
+
+    def _queues(self, column: Any, field: StructField) -> Sequence[str]:
+        if self._queue is not None:
+            column = column.cast(pa.string()).fill_null(self._queue)
+        elif column.null_count:
+            raise ArgumentError('queue is null: give the row a queue, or set option("queue", …) for such rows')
+        for queue in column.unique().to_pylist():
+            arguments.name("queue", queue, QUEUE_LENGTH)
+        return list(column.to_pylist())
 
     def _payloads(self, column: Any, field: StructField) -> Sequence[str]:
         if isinstance(field.dataType, (StringType, NullType)):
@@ -238,6 +262,10 @@ def _whole_numbers(lowest: int) -> _Converter:
 
 def _delays(column: Any, field: StructField) -> Sequence[int | None]:
     return [None if value is None else arguments.seconds(field.name, _seconds(value)) for value in column.to_pylist()]
+
+
+def _spans(column: Any, field: StructField) -> Sequence[int | None]:
+    return [None if value is None else arguments.seconds(field.name, _seconds(value), zero=False) for value in column.to_pylist()]
 
 
 def _seconds(value: Any) -> float | timedelta:

@@ -28,6 +28,8 @@ _COLUMNS = {
     "run_at": "available_at",
     "priority": "priority",
     "unique_key": "unique_key",
+    "unique_for": "unique_for",
+    "group": "group_key",
     "max_attempts": "max_attempts",
     "headers": "headers",
 }

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
@@ -52,6 +52,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = target
         self._read = FeedRead(target, settings, schema)
         self._limit: int = settings["maxMessagesPerTrigger"]
+        self._size: int | None = settings["maxBytesPerTrigger"]
         name: str | None = settings["cursor"]
         self._cursor = None if name is None else FollowingCursor(name)
         self._initial: Position | None = None
@@ -63,7 +64,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @masks_errors
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._limit)
+        return ReadMaxRows(self._limit) if self._size is None else ReadMaxBytes(self._size)
 
     @masks_errors
     def prepareForTriggerAvailableNow(self) -> None:
@@ -98,6 +99,9 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = min(last, max(begin.seq, row.first_seq - 1) + most)
         if self._ceiling is not None:
             last = min(last, self._ceiling)
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._size
+        if size is not None and last > begin.seq and not isinstance(limit, ReadAllAvailable):
+            last = self._db().core.run(REPEATABLE_READ.named("feeds.within"), ranges.within, row, begin.seq, last, size)
         self._latest = begin._replace(seq=max(begin.seq, last))
         if self._latest == begin and self._ceiling is None:
             time.sleep(_IDLE * random.uniform(0.5, 1.0))

@@ -87,6 +87,17 @@ def one_of(*known: str) -> Callable[[str, str], str]:
     return parse
 
 
+def some_of(*known: str) -> Callable[[str, str], tuple[str, ...]]:
+    """Some of these words, separated by commas, in any case, in the order of ``known``."""
+    one = one_of(*known)
+
+    def parse(name: str, value: str) -> tuple[str, ...]:
+        given = {one(name, word.strip()) for word in value.split(",")}
+        return tuple(word for word in known if word in given)
+
+    return parse
+
+
 def flag(name: str, value: str) -> bool:
     """``true`` or ``false``."""
     return one_of("true", "false")(name, value) == "true"
@@ -98,6 +109,15 @@ def app(name: str, value: str) -> str:
     if _RESERVED.match(given):
         raise ArgumentError(f"{name}={value!r}: names that begin with write: or query: are queue_db's own")
     return given
+
+
+def span(name: str, value: str) -> int:
+    """A number of seconds, as microseconds."""
+    try:
+        number = float(value)
+    except ValueError:
+        raise ArgumentError(f"{name}={value!r}: must be a number of seconds") from None
+    return arguments.seconds(name, number, zero=False)
 
 
 def days(name: str, value: str) -> float:

@@ -10,9 +10,11 @@ from typing import Any
 
 from queue_db.errors import ConfigurationError
 from queue_db.spark.filters import conditions
-from queue_db.spark.option_values import app, days, flag, name_of, names, one_of, position, text, time, whole
+from queue_db.spark.option_values import app, days, flag, name_of, names, one_of, position, some_of, span, text, time, whole
+from queue_db.spark.queue_names import names_and_patterns
+from queue_db.spark.ranges.places import READABLE
 from queue_db.spark.tables import STREAM_LENGTH
-from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH
+from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 
 
 class Use(Flag):
@@ -56,11 +58,15 @@ class Option:
     parse: Callable[[str, str], Any]
     default: Any
     help: str
-    required: bool = False
+    #: Where it must be given. The rows of a write may have their queues.
+    required: Use | None = None
     of: Of = Of.QUEUE
     #: For an option that queues or feeds do not have: what they have instead.
     instead: str = ""
 
+
+#: The columns by which jobs are counted; others have too many values.
+COUNTED = ("queue", "state", "kind", "priority")
 
 _READS = Use.LOAD
 _WRITES = Use.WRITE | Use.WRITE_STREAM
@@ -73,11 +79,26 @@ OPTIONS = (
         None,
         "the database, as a SQLAlchemy URL; `env:NAME` reads it from an environment variable of the driver, `file:/path` from a "
         "file on the driver, so that no password is in an option",
-        required=True,
+        required=Use.ALL,
         of=Of.BOTH,
     ),
-    Option("queue", Use.ALL, name_of(QUEUE_LENGTH), None, "name of the queue", required=True),
-    Option("feed", Use.ALL, name_of(FEED_LENGTH), None, "name of the feed", required=True, of=Of.FEED),
+    Option(
+        "queue",
+        Use.ALL,
+        name_of(QUEUE_LENGTH),
+        None,
+        "name of the queue; of a write, of the rows that have none",
+        required=Use.LOAD,
+    ),
+    Option(
+        "queues",
+        _READS,
+        names_and_patterns,
+        None,
+        "instead of queue: several names, separated by commas; `*` stands for any characters, as in `mail.*`",
+        instead="one DataFrame reads one feed",
+    ),
+    Option("feed", Use.ALL, name_of(FEED_LENGTH), None, "name of the feed", required=Use.ALL, of=Of.FEED),
     Option("table", Use.ALL, text, "jobs", "name of the jobs table", of=Of.BOTH),
     Option("tableSchema", Use.ALL, text, None, "schema prefix of the tables", of=Of.BOTH),
     Option(
@@ -106,6 +127,30 @@ OPTIONS = (
         of=Of.BOTH,
     ),
     Option("kind", _WRITES, name_of(KIND_LENGTH), "default", "kind of the jobs or messages whose rows have none", of=Of.BOTH),
+    Option(
+        "priority",
+        _WRITES,
+        whole(-(2**31), 2**31 - 1),
+        0,
+        "priority of the jobs whose rows have none",
+        instead="messages have the order of their publication",
+    ),
+    Option(
+        "groupKey",
+        _WRITES,
+        name_of(KEY_LENGTH),
+        None,
+        "group of the jobs whose rows have none",
+        instead="a message has no group",
+    ),
+    Option(
+        "uniqueFor",
+        _WRITES,
+        span,
+        0,
+        "seconds for which a unique_key stays taken, of rows with a unique_key and no unique_for",
+        instead="a message has no unique_key",
+    ),
     Option(
         "onDuplicate",
         _WRITES,
@@ -142,12 +187,36 @@ OPTIONS = (
         instead="use kinds",
     ),
     Option(
+        "states",
+        Use.READ,
+        some_of(*READABLE),
+        None,
+        "read the jobs in these states, separated by commas, with columns that say more of them; default: the live jobs",
+        instead="messages have no state",
+    ),
+    Option(
+        "limit",
+        Use.READ,
+        whole(1, 2**31 - 1),
+        None,
+        "read at most so many jobs, in one task",
+        instead="use endingPosition",
+    ),
+    Option(
+        "countBy",
+        Use.READ,
+        some_of(*COUNTED),
+        None,
+        "count the jobs in the database: a row for each value of these columns, with the number as `jobs`",
+        instead="seq counts the messages",
+    ),
+    Option(
         "stream",
         Use.READ_STREAM,
         name_of(STREAM_LENGTH),
         None,
         "name of the stream; one running query each",
-        required=True,
+        required=Use.READ_STREAM,
         instead="any number of queries read a feed, each from the position in its checkpoint; cursor names one of them",
     ),
     Option(
@@ -188,10 +257,17 @@ OPTIONS = (
         _READS,
         time,
         None,
-        "instead of startingPosition: a read begins with the first message that was published at this time or later, such as "
-        "`2026-03-01T00:00:00Z`",
-        of=Of.FEED,
-        instead="a stream of a queue claims all jobs that are due",
+        "of a feed, instead of startingPosition: a read begins with the first message that was published at this time or later, "
+        "such as `2026-03-01T00:00:00Z`; of a queue: a stream claims only jobs that were enqueued then or later",
+        of=Of.BOTH,
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        Use.READ_STREAM,
+        whole(1, 2**62),
+        None,
+        "most bytes of payloads in a micro-batch, which has at least one job or message",
+        of=Of.BOTH,
     ),
     Option("endingPosition", Use.READ, position("latest"), "latest", "where a read ends: `latest`, or a position", of=Of.FEED),
     Option(
@@ -278,13 +354,8 @@ def parse(given: Mapping[str, str], use: Use) -> Settings:
             option = _option(key, use, of)
             values[option.name] = option.parse(option.name, value)
     for option in OPTIONS:
-        if option.required and use in option.uses and option.name in values and values[option.name] is None:
-            other = ", or 'feed' for a feed" if option.name == "queue" else ""
-            raise ConfigurationError(f'option {option.name!r} is missing: .option("{option.name}", …): {option.help}{other}')
-    if use is Use.WRITE:
-        _check_load(values)
-    if values.get("startingTimestamp") is not None and any(key.lower() == "startingposition" for key in given):
-        raise ConfigurationError("there are both startingPosition and startingTimestamp: give one of them")
+        _check_there(option, values, use)
+    _check_together(use, of, values, given)
     return Settings(use, values)
 
 
@@ -305,6 +376,26 @@ def _option(key: str, use: Use, of: Of) -> Option:
         uses = ", ".join(one.words for one in option.uses)
         raise ConfigurationError(f"option {option.name!r} belongs to {uses}, not to {use.words}")
     return option
+
+
+def _check_there(option: Option, values: Mapping[str, Any], use: Use) -> None:
+    """Refuse that an option is missing which must be given."""
+    there = values.get(option.name, ...) is not None or (option.name == "queue" and values.get("queues") is not None)
+    if option.required and use in option.required and not there:
+        other = "; 'queues' for several, or 'feed' for a feed" if option.name == "queue" else ""
+        raise ConfigurationError(f'option {option.name!r} is missing: .option("{option.name}", …): {option.help}{other}')
+
+
+def _check_together(use: Use, of: Of, values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    """Refuse options that contradict each other."""
+    if use is Use.WRITE:
+        _check_load(values)
+    if of is Of.QUEUE and use is Use.READ and values["startingTimestamp"] is not None:
+        raise ConfigurationError("startingTimestamp of a queue belongs to readStream: use filter with enqueued_at >= '…'")
+    if values.get("queue") is not None and values.get("queues") is not None:
+        raise ConfigurationError("there are both 'queue' and 'queues': leave one out")
+    if values.get("startingTimestamp") is not None and any(key.lower() == "startingposition" for key in given):
+        raise ConfigurationError("there are both startingPosition and startingTimestamp: give one of them")
 
 
 def _check_load(values: Mapping[str, Any]) -> None:

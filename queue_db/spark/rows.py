@@ -31,6 +31,17 @@ SCHEMA = StructType(
     ]
 )
 
+#: The same with the option ``states``. A completed job has no headers, priority and fence, and may have no payload.
+STATES = StructType(
+    [
+        *(StructField(field.name, field.dataType, field.name not in ("id", "queue", "kind")) for field in SCHEMA),
+        StructField("state", StringType(), nullable=False),
+        StructField("ended_at", TimestampType()),
+        StructField("last_error", StringType()),
+        StructField("result", StringType()),
+    ]
+)
+
 #: The columns of a DataFrame of messages.
 MESSAGES = StructType(
     [
@@ -55,7 +66,9 @@ _GROWTH = 16
 # Characters of payloads in one record batch.
 _LENGTH = 8 << 20
 
-_JSON = ("payload", "headers")
+_JSON = ("payload", "headers", "result")
+
+_VARIANTS = "payload and headers"
 
 _TYPES = {
     "id": pa.int64(),
@@ -69,6 +82,10 @@ _TYPES = {
     "seq": pa.int64(),
     "message_key": pa.string(),
     "client": pa.string(),
+    "state": pa.string(),
+    "ended_at": pa.int64(),
+    "last_error": pa.string(),
+    "result": pa.string(),
 }
 
 _Found = Mapping[str, Any]
@@ -101,6 +118,10 @@ def _time(found: _Found, same: Mapping[str, str]) -> Any:
     return found["created_at"].cast(pa.timestamp("us", "UTC"))
 
 
+def _ended(found: _Found, same: Mapping[str, str]) -> Any:
+    return found["ended_at"].cast(pa.timestamp("us", "UTC"))
+
+
 def _fence(found: _Found, same: Mapping[str, str]) -> Any:
     return pc.binary_join_element_wise(found["id"].cast(pa.string()), found["version"].cast(pa.string()), ":")
 
@@ -126,6 +147,21 @@ OF_JOBS = Layout(
         "fence": ("id", "version"),
     },
     {"queue": _same("queue", "id"), "enqueued_at": _time, "fence": _fence},
+)
+
+#: Jobs of a queue in any state.
+OF_STATES = Layout(
+    "a queue",
+    STATES,
+    "id",
+    {
+        **OF_JOBS.sources,
+        "state": ("state",),
+        "ended_at": ("ended_at",),
+        "last_error": ("last_error",),
+        "result": ("result",),
+    },
+    {**OF_JOBS.computed, "ended_at": _ended},
 )
 
 #: Messages of a feed; the same in all rows are ``feed``, and ``epoch``, the beginning of their positions.
@@ -171,7 +207,7 @@ class RowShape:
             if field.name not in known or not _has_type(field, known[field.name]):
                 raise ConfigurationError(
                     f"{layout.owner} has no column {field.name!r} of type {field.dataType.simpleString()}; leave .schema(…) out, "
-                    f"or give some of its columns: {layout.schema.simpleString()}; {' and '.join(_JSON)} may be variant"
+                    f"or give some of its columns: {layout.schema.simpleString()}; {_VARIANTS} may be variant"
                 )
         self._fields = [(field.name, isinstance(field.dataType, VariantType)) for field in schema.fields]
         self._arrow = to_arrow_schema(schema, timezone="UTC")
@@ -197,6 +233,12 @@ class RowShape:
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(numbers), pa.struct([]))), numbers
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow), numbers
+
+
+class StateShape(RowShape):
+    """The columns of jobs in any state."""
+
+    layout = OF_STATES
 
 
 class MessageShape(RowShape):

@@ -17,12 +17,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from queue_db.errors import ConfigurationError
-from queue_db.spark.batch_reader import BatchReader
+from queue_db.spark.batch_reader import BatchReader, CountReader, counted
 from queue_db.spark.feed_reader import FeedBatchReader
 from queue_db.spark.feed_stream_reader import FeedStreamReader
 from queue_db.spark.masked_errors import SparkTaskError, masked_errors
 from queue_db.spark.options import Of, Settings, Use, of_options, parse
-from queue_db.spark.rows import MESSAGES, SCHEMA, MessageShape, RowShape
+from queue_db.spark.queues_stream_reader import QueuesStreamReader
+from queue_db.spark.rows import MESSAGES, SCHEMA, STATES, MessageShape, RowShape, StateShape
 from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.target import Target, resolve_url, target_of
 from queue_db.spark.writer import BatchWriter, StreamWriter
@@ -72,12 +73,19 @@ class QueueDataSource(DataSource):
     def schema(self) -> StructType:
         # Spark calls it in load(), before it says whether this is a stream, and unless the user gives a schema.
         with masked_errors(None):
-            parse(self._options, Use.LOAD)
-        return MESSAGES if of_options(self._options) is Of.FEED else SCHEMA
+            settings = parse(self._options, Use.LOAD)
+        if of_options(self._options) is Of.FEED:
+            return MESSAGES
+        if settings["countBy"] is not None:
+            return counted(settings["countBy"])
+        return SCHEMA if settings["states"] is None else STATES
 
     def reader(self, schema: StructType) -> DataSourceReader:
         target, settings = self._checked(Use.READ, schema)
-        return (FeedBatchReader if settings.of_feed else BatchReader)(target, settings, schema)
+        if settings.of_feed:
+            return FeedBatchReader(target, settings, schema)
+        with masked_errors(target.url):
+            return (BatchReader if settings["countBy"] is None else CountReader)(target, settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         target, settings = self._checked(Use.WRITE, None, overwrite=overwrite)
@@ -87,9 +95,12 @@ class QueueDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
             target, settings = self._checked(Use.READ_STREAM, schema)
+            if settings.of_feed:
+                return FeedStreamReader(target, settings, schema)
+            with masked_errors(target.url):
+                return (StreamReader if settings["queues"] is None else QueuesStreamReader)(target, settings, schema)
         except SparkTaskError as error:
             return RefusedStream(error)
-        return (FeedStreamReader if settings.of_feed else StreamReader)(target, settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         target, settings = self._checked(Use.WRITE_STREAM, None, overwrite=overwrite)
@@ -112,6 +123,6 @@ class QueueDataSource(DataSource):
                     f'a {what} cannot be overwritten, only added to: .mode("append") or outputMode("append"); '
                     f"{purge} empties a {what}"
                 )
-            if schema is not None:
-                (MessageShape if settings.of_feed else RowShape)(schema)
+            if schema is not None and settings.values.get("countBy") is None:
+                (MessageShape if settings.of_feed else StateShape if use is Use.READ else RowShape)(schema)
             return target, settings

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
@@ -50,9 +50,9 @@ _ALL = 10_000_000
 class StreamPart(InputPartition):
     """A partition of a claimed batch."""
 
-    def __init__(self, stream: int, part: streams.Part) -> None:
+    def __init__(self, stream: int, part: streams.Part, queue: str, name: str) -> None:
         super().__init__((stream, part.batch, part.low, part.high))
-        self.stream, self.part = stream, part
+        self.stream, self.part, self.queue, self.name = stream, part, queue, name
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -61,61 +61,54 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     One object lives on the driver as long as the query, for all steps but reading; copies of it in tasks read.
     """
 
-    def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
+    def __init__(
+        self,
+        target: Target,
+        settings: Settings,
+        schema: StructType,
+        *,
+        db: DriverDatabase | None = None,
+        queue: str | None = None,
+        name: str | None = None,
+    ) -> None:
         self.target = target
-        self._queue: str = settings["queue"]
-        self._stream: str = settings["stream"]
+        self._queue: str = queue or settings["queue"]
+        self._stream: str = name or settings["stream"]
+        self._size: int | None = settings["maxBytesPerTrigger"]
+        self._since: int | None = settings["startingTimestamp"]
         self._limit: int = settings["maxJobsPerTrigger"]
         self._partitions: int = settings["partitions"]
         self._shape = RowShape(schema)
         self._max_deliveries: int | None = settings["maxDeliveries"]
         self._retention = round(settings["retentionDays"] * 86_400_000_000)
         self._session: streams.Session | None = None
-        self._ceiling: int | None = None
+        self.ceiling: int | None = None
         self._available_now = False
         self._heartbeat_at = 0.0
         self._counted = (0.0, 0.0)  # when, and how long it took
         self._backlog: dict[str, Any] = {}
-        self._db = DriverDatabase(target)
+        self._db = db or DriverDatabase(target)
 
     # --- on the driver, in the order of Spark's calls -------------------------------------------------------------------
 
     @masks_errors
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._limit)
+        return ReadMaxRows(self._limit) if self._size is None else ReadMaxBytes(self._size)
 
     @masks_errors
     def prepareForTriggerAvailableNow(self) -> None:
-        db = self._db()
-        found = db.core.run(REPEATABLE_READ.named("streams.highest_due"), streams.highest_due, self._queue)
+        self.prepare()
         self._available_now = True
-        self._ceiling = 0 if found is None else found
 
     @masks_errors
     def initialOffset(self) -> dict[str, Any]:
-        db = self._db()
-        session = self._opened(db)
-        return _to_spark(db.core.run(REPEATABLE.named("streams.initial"), streams.initial, session))
+        return offset_to_spark(self.initial())
 
     @masks_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL if isinstance(limit, ReadAllAvailable) else self._limit
-        db = self._db()
-        session = self._opened(db)
-        # Repeated, it hands out the claim that it finds.
-        end = _to_spark(
-            db.core.run_reporting_deaths(
-                REPEATABLE.named("streams.allocate"),
-                streams.allocate,
-                session,
-                _from_spark(start),
-                limit=most,
-                ceiling=self._ceiling,
-                partitions=self._partitions,
-            )
-        )
+        end = offset_to_spark(self.claim(offset_from_spark(start), *self.most(limit), self._partitions))
         if end == start and not self._available_now:
-            self._wait(db, session)
+            self._wait()
         return end
 
     @masks_errors
@@ -125,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         counted, took = self._counted
         if time.monotonic() - counted > max(_COUNT_EVERY, took * _COUNT_SHARE):
             began = time.monotonic()
-            due, age = db.core.run(REPEATABLE_READ.named("streams.backlog"), streams.backlog, self._queue)
+            due, age = self.backlog()
             self._counted = (time.monotonic(), time.monotonic() - began)
             self._backlog = {"backlog": due, "oldestSeconds": 0.0 if age is None else round(age / 1e6, 3)}
         listed = db.core.run(REPEATABLE_READ.named("streams.listed"), streams.listed, self._queue)
@@ -134,17 +127,78 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @masks_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        db = self._db()
-        session = self._opened(db)
-        offsets = _from_spark(start), _from_spark(end)
-        parts = db.core.run(REPEATABLE.named("streams.partition"), streams.partition, session, *offsets, most=self._max_deliveries)
-        return [StreamPart(session.stream, part) for part in parts]
+        return [*self.parts(offset_from_spark(start), offset_from_spark(end))]
 
     @masks_errors
     def commit(self, end: dict[str, Any]) -> None:
+        self.complete(offset_from_spark(end))
+
+    # --- the steps, which a reader of several queues takes for each -----------------------------------------------------
+
+    def prepare(self) -> None:
+        """From now on claim nothing that is not due now."""
+        found = self._db().core.run(REPEATABLE_READ.named("streams.highest_due"), streams.highest_due, self._queue)
+        self.ceiling = 0 if found is None else found
+
+    def most(self, limit: ReadLimit) -> tuple[int, int | None]:
+        """Most jobs of a batch, and most bytes of their payloads; None: any."""
+        if isinstance(limit, ReadAllAvailable):
+            return _ALL, None
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._size
+        return limit.max_rows if isinstance(limit, ReadMaxRows) else self._limit, size
+
+    def initial(self) -> streams.Offset:
+        """Where a query begins that has no checkpoint."""
         db = self._db()
         session = self._opened(db)
-        db.core.run_reporting_deaths(REPEATABLE.named("streams.complete"), streams.complete, session, _from_spark(end))
+        found: streams.Offset = db.core.run(REPEATABLE.named("streams.initial"), streams.initial, session)
+        return found
+
+    def claim(self, start: streams.Offset, most: int, size: int | None, partitions: int) -> streams.Offset:
+        """Complete all up to ``start``, and claim the next batch. Repeated, it hands out the claim that it finds."""
+        db = self._db()
+        session = self._opened(db)
+        end: streams.Offset = db.core.run_reporting_deaths(
+            REPEATABLE.named("streams.allocate"),
+            streams.allocate,
+            session,
+            start,
+            limit=most,
+            ceiling=self.ceiling,
+            partitions=partitions,
+            size=size,
+            since=self._since,
+        )
+        return end
+
+    def measured(self, end: streams.Offset, *, size: bool) -> tuple[int, int]:
+        """The jobs of a claimed batch, and the bytes of their payloads, if ``size`` asks for them."""
+        db = self._db()
+        session = self._opened(db)
+        found: tuple[int, int] = db.core.run(REPEATABLE_READ.named("streams.measured"), streams.measured, session, end, size=size)
+        return found
+
+    def parts(self, start: streams.Offset, end: streams.Offset) -> list[StreamPart]:
+        """The partitions of the batches after ``start`` up to ``end``."""
+        db = self._db()
+        session = self._opened(db)
+        parts = db.core.run(
+            REPEATABLE.named("streams.partition"), streams.partition, session, start, end, most=self._max_deliveries
+        )
+        return [StreamPart(session.stream, part, self._queue, self._stream) for part in parts]
+
+    def complete(self, end: streams.Offset) -> None:
+        """Complete all up to ``end``."""
+        db = self._db()
+        session = self._opened(db)
+        db.core.run_reporting_deaths(REPEATABLE.named("streams.complete"), streams.complete, session, end)
+
+    def backlog(self) -> tuple[int, int | None]:
+        """The number of due jobs, and the age of the longest waiting one (microseconds)."""
+        found: tuple[int, int | None] = self._db().core.run(
+            REPEATABLE_READ.named("streams.backlog"), streams.backlog, self._queue, self._since
+        )
+        return found
 
     # --- in a task ------------------------------------------------------------------------------------------------------
 
@@ -170,14 +224,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
                 if not rows:
                     break
-                batch, ids = self._shape.batch(rows, {"queue": self._queue}, COLUMNS)
+                batch, ids = self._shape.batch(rows, {"queue": partition.queue}, COLUMNS)
                 found += batch.num_rows
                 after = pc.max(ids).as_py()
                 size = fitting(rows, batch.num_rows)
                 yield batch
         if found != part.jobs:
             raise StreamError(
-                f"stream {self._stream!r}, batch {part.batch}: {found} of {part.jobs} jobs were found between ids {part.low} and "
+                f"stream {partition.name!r}, batch {part.batch}: {found} of {part.jobs} jobs were found between ids {part.low} and "
                 f"{part.high}: the batch was completed, released or changed by hand while it was read"
             )
 
@@ -200,15 +254,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             db.streams.expire()
         return self._session
 
-    def _wait(self, db: QueueDB, session: streams.Session) -> None:
+    def _wait(self) -> None:
         """Nothing is due: heartbeat, then a short sleep."""
-        if time.monotonic() - self._heartbeat_at > _HEARTBEAT:
-            db.core.run(REPEATABLE.named("streams.keep_alive"), streams.keep_alive, session)
-            self._heartbeat_at = time.monotonic()
+        self.keep_alive()
         time.sleep(_IDLE * random.uniform(0.5, 1.0))
 
+    def keep_alive(self) -> None:
+        """Record now and then that the reader still runs."""
+        if self._session is not None and time.monotonic() - self._heartbeat_at > _HEARTBEAT:
+            self._db().core.run(REPEATABLE.named("streams.keep_alive"), streams.keep_alive, self._session)
+            self._heartbeat_at = time.monotonic()
 
-def _from_spark(given: dict[str, Any]) -> streams.Offset:
+
+def offset_from_spark(given: dict[str, Any]) -> streams.Offset:
     """An offset of a checkpoint."""
     try:
         return streams.Offset(int(given["batch"]), str(given["claim"]))
@@ -216,6 +274,6 @@ def _from_spark(given: dict[str, Any]) -> streams.Offset:
         raise CheckpointMismatchError(f"the checkpoint's offset {given!r:.200} is not one of a queue_db stream") from None
 
 
-def _to_spark(offset: streams.Offset) -> dict[str, Any]:
+def offset_to_spark(offset: streams.Offset) -> dict[str, Any]:
     """An offset as Spark writes it into its checkpoint."""
     return {"batch": offset.batch, "claim": offset.claim}

@@ -16,10 +16,11 @@ from __future__ import annotations
 import logging
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from itertools import chain, islice, repeat
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -53,6 +54,9 @@ RETENTION = 86_400.0
 #: Prefix of the names of loads that have no txnAppId: their ledger rows are deleted too.
 UNNAMED = "write:"
 
+#: Queues into which one write goes. Each gets a row of the ledger.
+MOST_QUEUES = 1000
+
 # Chunks and ledger rows that one clean-up deletes.
 _CLEANED = 1000
 
@@ -70,6 +74,13 @@ class Staged(WriterCommitMessage):
     query: str | None = None  #: id of the streaming query
     #: The packed rows of a small partition; then nothing is staged.
     brought: bytes | None = None
+    #: Queue → its rows, if the rows say where they go.
+    queues: Mapping[str, int] | None = None
+
+    @property
+    def part(self) -> int | bytes | None:
+        """Where the rows are: the attempt, or they themselves; None: there are none."""
+        return self.attempt if self.chunks else self.brought
 
 
 class Write(ABC):
@@ -80,6 +91,9 @@ class Write(ABC):
 
     _columns: Columns
     _into: str
+    #: Whether each row says into which queue it goes; the queue of those that do not.
+    _several = False
+    _queue: str | None = None
 
     def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
         check_columns(schema, self._columns)
@@ -98,7 +112,9 @@ class Write(ABC):
         """
 
     def was_published(self, load: Entry) -> bool:
-        """Whether the ledger has this load."""
+        """Whether the ledger has this load. Of rows that go into several queues it is known when all are staged."""
+        if self._several:
+            return False
         with self.target.open() as db:
             return db.core.read("staging.ledger", staging.ledger, load.app, load.version, load.queue) is not None
 
@@ -106,18 +122,20 @@ class Write(ABC):
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> Staged:
         """Stage the rows of one partition, in one transaction. An empty or small partition opens no connection."""
-        chunks = self._chunks(batches)
+        queues = _Queues() if self._several else None
+        chunks = self._chunks(batches, queues)
         first = next(chunks, None)
         if first is None:
             return Staged(0, 0, 0, query)
         second = next(chunks, None)
         brought = small(first[1]) if second is None else None
         if brought is not None:
-            return Staged(0, 0, first[0], query, brought)
+            return Staged(0, 0, first[0], query, brought, None if queues is None else dict(queues))
         begun = [chunk for chunk in (first, second) if chunk is not None]
         with self.target.open() as db:
             # The rows can be read once only: an error fails the task, and Spark runs it again.
-            return db.core.run(ONCE.named("stage"), _stage, chain(begun, chunks), query)
+            staged: Staged = db.core.run(ONCE.named("stage"), _stage, chain(begun, chunks), query)
+        return staged if queues is None else replace(staged, queues=dict(queues))
 
     def load_directly(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Insert the rows of one partition into the queue or feed, in one transaction, without staging them."""
@@ -130,17 +148,19 @@ class Write(ABC):
             try:
                 loaded = db.core.run(ONCE.named("load"), _load, self._load_some, load, chain([first], columns))
             except DuplicateJobError as error:
-                raise _refusal(db, load, error.unique_key, here(error.position or 0), str(error.other)) from None
+                raise _refusal(db, error, here(error.position or 0), str(error.other)) from None
             self._afterwards(db)
             return Staged(0, 0, loaded)
 
-    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str]]:
-        """Chunks of the rows: number of jobs, text."""
+    def _chunks(self, batches: Iterator[pa.RecordBatch], queues: _Queues | None) -> Iterator[tuple[int, str]]:
+        """Chunks of the rows: number of jobs, text. They are counted in ``queues``."""
         for columns in self._encoder().chunks(batches):
+            if queues is not None:
+                queues.add(columns["queue"])
             yield len(columns["payload"]), pack(columns)
 
     def _encoder(self) -> Encoder:
-        return Encoder(self._schema, self._format, self._columns)
+        return Encoder(self._schema, self._format, self._columns, queue=self._queue)
 
     @staticmethod
     @abstractmethod
@@ -202,18 +222,37 @@ class QueueWrite(Write):
     _load_some = staticmethod(staging.load_at_once)
 
     def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
-        self._queue: str = settings["queue"]
+        columns = {field.name.lower() for field in schema.fields}
+        self._several = "queue" in columns
+        if settings["queue"] is None and not self._several:
+            raise ConfigurationError(
+                "option 'queue' is missing: .option(\"queue\", …): name of the queue; or a column 'queue', the queue of each row; "
+                "or 'feed' for a feed"
+            )
+        self._queue: str | None = settings["queue"]
         self._policy = OnDuplicate(settings["onDuplicate"])
-        self._into = f"queue {self._queue!r}"
+        self._into = "the rows' queues" if self._several else f"queue {self._queue!r}"
+        self._defaults = {
+            "kind": settings["kind"],
+            "priority": settings["priority"],
+            "group_key": settings["groupKey"],
+            "unique_for": settings["uniqueFor"],
+        }
+        if settings["uniqueFor"] and "unique_key" not in columns:
+            raise ConfigurationError("option 'uniqueFor' is the time for which a unique_key stays taken: add a column 'unique_key'")
+        if self._policy.last_wins and (settings["uniqueFor"] or "unique_for" in columns):
+            raise ConfigurationError(
+                "unique_for and onDuplicate=replace contradict each other: a job that is done cannot be replaced; leave one out"
+            )
         super().__init__(target, settings, schema)
 
     def load(self, app: str, version: int, *, kept: bool) -> staging.Load:
         return staging.Load(
-            queue=self._queue,
+            queue=self._queue or self._into,
             app=app,
             version=version,
             fields=self._encoder().fields,
-            defaults={**staging.DEFAULTS, "kind": self._kind},
+            defaults={**staging.DEFAULTS, **self._defaults},
             on_duplicate=self._policy,
             kept=kept,
         )
@@ -221,15 +260,16 @@ class QueueWrite(Write):
     def _publish(
         self, db: QueueDB, load: staging.Load, messages: Sequence[Staged], attempts: Mapping[int, int], rows: int
     ) -> staging.Published | None:
-        brought = [message.brought for message in messages if message.brought is not None]
+        partitions = [message.part for message in messages]
+        parts = [part for part in partitions if part is not None]
+        queues = _queues_of(messages) if self._several else None
         try:
-            return db.core.run(REPEATABLE.named("staging.publish"), staging.publish, load, attempts, rows, brought)
+            return db.core.run(REPEATABLE.named("staging.publish"), staging.publish, load, attempts, rows, parts, queues)
         except DuplicateJobError as error:
             # Nothing was published, so the chunks are still there.
-            partitions = [message.attempt if message.chunks else message.brought for message in messages]
-            rows_of_key = db.core.run(Run("first_two", write=False), _first_two, load, partitions, error.unique_key)
+            rows_of_key = db.core.run(Run("first_two", write=False), _first_two, load, partitions, error)
             first, second = [*(f"row {place + 1} of partition {number}" for number, place in rows_of_key), "", ""][:2]
-            raise _refusal(db, load, error.unique_key, second or first, second and first) from None
+            raise _refusal(db, error, second or first, second and first) from None
 
     def _afterwards(self, db: QueueDB) -> None:
         """Nothing: workers claim what is there."""
@@ -255,8 +295,7 @@ class FeedWrite(Write):
         self, db: QueueDB, load: loading.MessageLoad, messages: Sequence[Staged], attempts: Mapping[int, int], rows: int
     ) -> staging.Published | None:
         # In the order of the partitions: it is that of the messages.
-        parts = [message.attempt if message.chunks else message.brought for message in messages]
-        there = [part for part in parts if part is not None]
+        there = [message.part for message in messages if message.part is not None]
         return db.core.run(REPEATABLE.named("feeds.publish"), loading.publish, load, there, attempts, rows)
 
     def _afterwards(self, db: QueueDB) -> None:
@@ -377,7 +416,8 @@ def _load(
             with enqueue.after(before):
                 added += load_some(tx, load, columns)
         except DuplicateJobError as error:
-            place = before + columns["unique_key"].index(error.unique_key)
+            queues = columns.get("queue") or repeat(load.queue)
+            place = before + list(zip(queues, columns["unique_key"], strict=False)).index((str(error.queue), error.unique_key))
             earlier = "an earlier row of this partition, or a job that has left meanwhile"
             error.other = here(place) if place != error.position else earlier
             raise
@@ -385,20 +425,51 @@ def _load(
     return added
 
 
-def _first_two(tx: Transaction, load: staging.Load, partitions: Sequence[int | bytes | None], key: str) -> list[tuple[int, int]]:
-    """The first rows with this key."""
-    return list(islice(staging.rows_with_key(tx, load, partitions, key), 2))
+def _first_two(
+    tx: Transaction, load: staging.Load, partitions: Sequence[int | bytes | None], refused: DuplicateJobError
+) -> list[tuple[int, int]]:
+    """The first rows with the refused key."""
+    return list(islice(staging.rows_with_key(tx, load, partitions, str(refused.queue), refused.unique_key), 2))
 
 
-def _refusal(db: QueueDB, load: Entry, key: str, row: str, other: str) -> DuplicateJobError:
+def _refusal(db: QueueDB, refused: DuplicateJobError, row: str, other: str) -> DuplicateJobError:
     """A write was undone because the unique key of a row is taken.
 
     :param other: the row of the same write that has the key, if no job of the queue has it.
     """
-    there = db.core.read("enqueue.holder", enqueue.holder, load.queue, key)
-    error = DuplicateJobError(unique_key=key, existing_id=there, other=other or None)
-    error.place = f"{load.into}, {row}: "
+    queue, key = str(refused.queue), refused.unique_key
+    there = db.core.read("enqueue.holder", enqueue.holder, queue, key)
+    error = DuplicateJobError(unique_key=key, existing_id=there, other=other or None, unique_for=refused.unique_for, queue=queue)
+    error.place = f"queue {queue!r}, {row}: "
     return error
+
+
+class _Queues(Counter[str]):
+    """Queue → rows that go there.
+
+    :raises ConfigurationError: too many queues.
+    """
+
+    def add(self, queues: Iterable[str]) -> None:
+        """Count rows by their queues."""
+        self.update(queues)
+        if len(self) > MOST_QUEUES:
+            raise ConfigurationError(
+                f"the rows go into more than {MOST_QUEUES:,} queues, such as {', '.join(map(repr, islice(self, 3)))}: the column "
+                "'queue' has names of queues; a write may go into several, but data of a row belongs into the payload, or group_key"
+            )
+
+
+def _queues_of(messages: Iterable[Staged]) -> Mapping[str, int]:
+    """Queue → rows, of all partitions.
+
+    :raises ConfigurationError: too many queues.
+    """
+    found = _Queues()
+    for message in messages:
+        found.update(message.queues or {})
+        found.add(())
+    return dict(found)
 
 
 def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

@@ -196,7 +196,7 @@ def _insert_windowed(
     if taken and on_duplicate is OnDuplicate.RAISE:
         key, there = next(iter(taken.items()))
         place = [job.key for job in jobs].index(key)
-        raise DuplicateJobError(unique_key=key[1], existing_id=there, position=place, unique_for=True)
+        raise DuplicateJobError(unique_key=key[1], existing_id=there, position=place, unique_for=True, queue=key[0])
     free = [position for position in places if not (jobs[position].unique_for and jobs[position].key in taken)]
     ids = _insert_grouped(tx, jobs, free, on_duplicate, more=more)
     added: dict[str, dict[str, int]] = {}
@@ -259,7 +259,8 @@ def _insert(
             existing = live.get(keys[0]) or live_keys(tx, table, keys[:1], current=True).get(keys[0])
             refused = duplicates[0][0]
             there, lasting = existing[0] if existing else None, jobs[refused].unique_for > 0
-            raise DuplicateJobError(unique_key=keys[0][1], existing_id=there, position=refused, unique_for=lasting)
+            key = keys[0]
+            raise DuplicateJobError(unique_key=key[1], existing_id=there, position=refused, unique_for=lasting, queue=key[0])
         missed = []
         for position, row in duplicates:
             holder = live.get(row.key)
@@ -279,7 +280,8 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
     for position, job in enumerate(jobs):
         if (key := job.key) is not None:
             if key in chosen and on_duplicate is OnDuplicate.RAISE:
-                raise DuplicateJobError(unique_key=key[1], existing_id=None, position=position, unique_for=job.unique_for > 0)
+                lasting = job.unique_for > 0
+                raise DuplicateJobError(unique_key=key[1], existing_id=None, position=position, unique_for=lasting, queue=job.queue)
             if key not in chosen or on_duplicate.last_wins:
                 chosen[key] = position
     if not chosen:

@@ -350,7 +350,7 @@ def test_jobs_between_those_of_other_queues(url, name, gap, dense):
             other.enqueue_many(("k", number) for number in range(10 * gap // 3))
     reader = QueueDataSource({"url": url, "queue": name, "partitions": "2"}).reader(SCHEMA)
     parts = reader.partitions()
-    assert [(len(parts), all(part.part.dense is dense for part in parts))] == [(2, True)]
+    assert [(len(parts), all(part.pieces[0].range.dense is dense for part in parts))] == [(2, True)]
     payloads = [row["payload"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert sorted(map(int, payloads)) == list(range(2000))
 

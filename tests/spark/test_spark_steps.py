@@ -294,7 +294,7 @@ class TestBatchReader:
         fill(10)
         reader = read()
         (part,) = reader.partitions()
-        assert part.part.dense is dense
+        assert part.pieces[0].range.dense is dense
         assert [batch.num_rows for batch in reader.read(part)] == [8, 3, 3, 3, 3]
         assert numbers(rows_of(reader, [part])) == sorted([*range(10)] * 2)
 

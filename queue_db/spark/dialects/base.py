@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import URL, ColumnElement, Engine, Select, Table, and_, delete, insert, or_, select, update
+from sqlalchemy import URL, ColumnElement, Engine, Select, Table, and_, delete, func, insert, or_, select, update
 
 from queue_db.dialects.base import Companion
 from queue_db.dialects.copy_stream import Value
@@ -113,6 +113,10 @@ class SparkDialect(Companion):
         """
         rows = [dict(zip(columns, row, strict=True)) | dict(same or {}) for row in zip(*columns.values(), strict=True)]
         tx.connection.execute(insert(table), rows)
+
+    def size(self, text: ColumnElement[str]) -> ColumnElement[int]:
+        """The bytes of a text."""
+        return func.octet_length(text)
 
     def as_csv(self, tx: Sender, query: Select[Any]) -> bytes | None:
         """The rows of ``query`` as CSV: NULL is empty, an empty text is quoted. Default: unsupported (None).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from sqlalchemy import ColumnElement, func
+from sqlalchemy import ColumnElement, LargeBinary, cast, func
 
 from queue_db.spark.dialects.base import SparkDialect
 from queue_db.spark.staging.chunks import Unpacked
@@ -15,6 +15,9 @@ class SQLiteForSpark(SparkDialect):
     """Takes chunks apart in SQL."""
 
     names: ClassVar[tuple[str, ...]] = ("sqlite",)
+
+    def size(self, text: ColumnElement[str]) -> ColumnElement[int]:
+        return func.length(cast(text, LargeBinary))
 
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
         rows = func.json_each(chunk).table_valued("value", name="given")

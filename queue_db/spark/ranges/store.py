@@ -6,10 +6,11 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, Table, func, select
 
 from queue_db.spark.dialects import SparkDialect
-from queue_db.store.base import Store, Transaction
+from queue_db.spark.ranges.places import View
+from queue_db.store.base import Transaction
 
 #: The columns of a job for readers, in this order.
 COLUMNS = ("id", "kind", "payload", "headers", "priority", "attempts", "created_at", "version")
@@ -52,13 +53,17 @@ class Range(NamedTuple):
         return self.high - self.low < _DENSE * self.jobs
 
 
-def queue_ranges(tx: Transaction, queue: str, parts: int, worth: int) -> list[Range]:
-    """The live jobs of ``queue`` as up to ``parts`` ranges of ids with about as many jobs each, and not fewer than ``worth``.
+#: All live jobs.
+ALL_LIVE = View()
+
+
+def queue_ranges(tx: Transaction, queue: str, parts: int, worth: int, view: View = ALL_LIVE) -> list[Range]:
+    """The jobs of ``queue`` in a place as up to ``parts`` ranges of ids with about as many jobs each, and not fewer than ``worth``.
 
     Reads the entries of the queue in an index, and no row of any other.
     """
     # No word of the marked ones: a mark stands in no index. Those are left out when the rows are read.
-    jobs = tx.tables.jobs
+    jobs = view.table(tx.store)
     # Not in the order of the primary key: a planner that takes the rows from there reads those of all queues.
     place = func.ntile(parts).over(order_by=jobs.c.id + 0).label("place")
     shares = select(jobs.c.id, place).where(jobs.c.queue == queue).subquery("shares")
@@ -74,9 +79,9 @@ def queue_ranges(tx: Transaction, queue: str, parts: int, worth: int) -> list[Ra
     return ranges
 
 
-def ids(tx: Transaction, queue: str, part: Range) -> list[int]:
+def ids(tx: Transaction, queue: str, part: Range, view: View = ALL_LIVE) -> list[int]:
     """The ids of the jobs of ``queue`` in a range, in their order; from an index of the queue."""
-    jobs = tx.tables.jobs
+    jobs = view.table(tx.store)
     # By no range of the primary key: a planner that prefers that would read the rows of all queues.
     query = select(jobs.c.id).where(jobs.c.queue == queue, (jobs.c.id + 0).between(part.low, part.high))
     return sorted(tx.connection.execute(query).scalars())
@@ -92,17 +97,18 @@ def jobs(
     columns: Sequence[str] = COLUMNS,
     conditions: Sequence[Condition] = (),
     csv: bool = False,
+    view: View = ALL_LIVE,
 ) -> Rows:
-    """Up to ``limit`` live jobs of ``queue`` with ids above ``after`` and up to ``high``, by id.
+    """Up to ``limit`` jobs of ``queue`` with ids above ``after`` and up to ``high``, by id.
 
     :param csv: rather as CSV, if the database writes it: faster for many rows.
     """
-    table = tx.tables.jobs
+    table = view.table(tx.store)
     query = (
-        select(*(table.c[name] for name in columns))
+        select(*(view.column(table, name).label(name) for name in columns))
         # By id and by no other index: a planner that prefers the queue's would sort all of it for each page.
-        .where(table.c.queue.concat("") == queue, table.c.delete_mark == 0, table.c.id > after, table.c.id <= high)
-        .where(*_compared(tx.store, conditions))
+        .where(table.c.queue.concat("") == queue, *view.conditions(table), table.c.id > after, table.c.id <= high)
+        .where(*_compared(view, table, conditions))
         .order_by(table.c.id)
         .limit(limit)
     )
@@ -117,13 +123,14 @@ def jobs_of(
     columns: Sequence[str] = COLUMNS,
     conditions: Sequence[Condition] = (),
     csv: bool = False,
+    view: View = ALL_LIVE,
 ) -> Rows:
-    """Those of the jobs with these ids that are live ones of ``queue``, by id."""
-    table = tx.tables.jobs
+    """Those of the jobs with these ids that are ones of ``queue``, by id."""
+    table = view.table(tx.store)
     query = (
-        select(*(table.c[name] for name in columns))
-        .where(table.c.queue.concat("") == queue, table.c.delete_mark == 0, table.c.id.in_(list(some)))
-        .where(*_compared(tx.store, conditions))
+        select(*(view.column(table, name).label(name) for name in columns))
+        .where(table.c.queue.concat("") == queue, *view.conditions(table), table.c.id.in_(list(some)))
+        .where(*_compared(view, table, conditions))
         .order_by(table.c.id)
     )
     return rows_of(tx, tx.dialect.by_id(query, table), csv=csv)
@@ -135,6 +142,16 @@ def rows_of(tx: Transaction, query: Select[Any], *, csv: bool) -> Rows:
     return tx.connection.execute(query).all() if text is None else text
 
 
-def _compared(store: Store, conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:
-    columns = store.tables.jobs.c
-    return [COMPARISONS[comparison](columns[name], value) for name, comparison, value in conditions]
+def counts(
+    tx: Transaction, queues: Sequence[str], by: Sequence[str], *, view: View, conditions: Sequence[Condition] = ()
+) -> list[tuple[Any, ...]]:
+    """The values of ``by`` and the number of jobs that have them, of these queues in one place."""
+    table = view.table(tx.store)
+    wanted = [table.c.queue.in_(list(queues)), *view.conditions(table), *_compared(view, table, conditions)]
+    rows = select(*(view.column(table, name).label(name) for name in ("id", *by))).where(*wanted).subquery("rows")
+    of = [rows.c[name] for name in by]
+    return [tuple(row) for row in tx.connection.execute(select(*of, func.count()).select_from(rows).group_by(*of))]
+
+
+def _compared(view: View, table: Table, conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:
+    return [COMPARISONS[comparison](view.column(table, name), value) for name, comparison, value in conditions]

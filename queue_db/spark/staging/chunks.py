@@ -17,14 +17,17 @@ from sqlalchemy.types import TypeEngine
 
 from queue_db.model import NewJob
 
-#: Field of a new job → its type. The queue is the same for all and stands in no chunk.
+#: Field of a new job → its type. A chunk has the queues only if the jobs go into several.
 FIELDS: Mapping[str, TypeEngine[Any]] = {
+    "queue": Text(),
     "payload": Text(),
     "kind": Text(),
     "headers": Text(),
     "priority": Integer(),
     "max_attempts": Integer(),
     "unique_key": Text(),
+    "unique_for": BigInteger(),
+    "group_key": Text(),
     "after": BigInteger(),
     "not_before": BigInteger(),
 }
@@ -64,8 +67,11 @@ def unpack(chunk: str, fields: Sequence[str]) -> dict[str, Sequence[Any]]:
     return dict(zip(fields, zip(*json.loads(chunk), strict=True), strict=True))
 
 
-def jobs_of(columns: Mapping[str, Sequence[Any]], queue: str, defaults: Mapping[str, Any]) -> Iterator[NewJob]:
+def jobs_of(columns: Mapping[str, Sequence[Any]], queue: str | None, defaults: Mapping[str, Any]) -> Iterator[NewJob]:
     """The jobs of ``columns``, each with what it has, and ``defaults`` for the rest."""
+    same = {"queue": queue, **defaults}
     for row in zip(*columns.values(), strict=True):
         given = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
-        yield NewJob(queue=queue, **{**defaults, **given})
+        job = NewJob(**{**same, **given})
+        # The default of ``unique_for`` is for jobs with a key.
+        yield job._replace(unique_for=0) if job.unique_for and job.unique_key is None else job

@@ -10,11 +10,14 @@ passed to the publication itself.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice, repeat
+from typing import Any, ClassVar, Protocol, cast
 
 from sqlalchemy import delete, func, insert, literal, select
 
@@ -48,7 +51,10 @@ DEFAULTS: Mapping[str, Any] = {
 _RANDOM_BITS = 22
 
 # Fields that are columns of the jobs table; the others are due times, or are handled one by one.
-_LOADED = frozenset({"payload", "kind", "headers", "priority", "max_attempts"})
+_LOADED = frozenset({"queue", "payload", "kind", "headers", "priority", "max_attempts"})
+
+# The ledger's name of a set of queues begins so; no queue has a name that begins with a blank.
+_SEVERAL = " queues "
 
 # Attempts in one statement, and jobs in one call of insert_jobs.
 _ATTEMPTS = 200
@@ -77,7 +83,10 @@ class Entry(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is published in one go: an entry of the ledger, and what was staged for it."""
+    """What is published in one go: an entry of the ledger, and what was staged for it.
+
+    If the jobs go into several queues, the field ``queue`` says into which, and ``queue`` here is not used but in errors.
+    """
 
     queue: str
     app: str
@@ -95,6 +104,11 @@ class Load:
     def into(self) -> str:
         """Where it goes, for errors."""
         return f"queue {self.queue!r}"
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether its jobs are inserted as any other enqueue, in their order: those with unique keys or groups."""
+        return bool({"unique_key", "group_key"} & set(self.fields)) or self.defaults.get("group_key") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,27 +152,70 @@ def ledger(tx: Transaction, app: str, version: int, queue: str) -> Published | N
     return None if row is None else Published(row.size, row.skipped)
 
 
-def publish(tx: Transaction, load: Load, attempts: Mapping[int, int], jobs: int, brought: Sequence[bytes] = ()) -> Published | None:
+def published_in(tx: Transaction, app: str, version: int) -> Published | None:
+    """What was published into all queues together as ``(app, version)``; None if nothing was."""
+    published = spark_tables(tx.tables).published
+    query = select(published.c.queue, published.c.size, published.c.skipped)
+    rows = tx.connection.execute(query.where(published.c.app == app, published.c.version == version)).all()
+    rows = [row for row in rows if not row.queue.startswith(" ")]
+    return Published(sum(row.size for row in rows), sum(row.skipped for row in rows)) if rows else None
+
+
+def publish(
+    tx: Transaction,
+    load: Load,
+    attempts: Mapping[int, int],
+    jobs: int,
+    parts: Sequence[int | bytes] | None = None,
+    queues: Mapping[str, int] | None = None,
+) -> Published | None:
     """Make jobs of what was staged: all of it, or, if ``(app, version)`` was published into this queue before, nothing (None).
 
+    Jobs with a unique key or a group are inserted in the order of ``parts``.
+
     :param attempts: attempt → number of its chunks.
-    :param jobs: in all of them, and in those that are ``brought``.
-    :param brought: small chunks that were not staged but come along (:func:`queue_db.spark.staging.chunks.small`).
+    :param jobs: in all parts.
+    :param parts: the attempts, and small chunks that were not staged but come along (:func:`queue_db.spark.staging.chunks.small`),
+        in the order of their jobs; default: the attempts.
+    :param queues: for jobs that go into several queues: queue → its jobs. Each has an entry in the ledger, and so has their set.
     :raises StagingError: chunks are missing: swept, discarded, or lost with an unlogged table; or what was published as
-        ``(app, version)`` into this queue had another number of jobs. Nothing was published.
+        ``(app, version)`` into this queue had another number of jobs, or into some of the queues only. Nothing was published.
     """
-    if not enter(tx, load, jobs):
+    entries = {load.queue: jobs} if queues is None else {_name_of(queues): jobs, **queues}
+    if not _enter_all(tx, load, entries):
         return None
-    found, added = _copy(tx, load, list(attempts))
-    for columns in gathered(brought, load.fields):
-        found += len(columns["payload"])
-        added += load_at_once(tx, load, columns)
+    found, skipped = _copy(tx, load, list(attempts) if parts is None else parts)
     take_away(tx, load, attempts, found, jobs)
-    skipped = found - added
-    if skipped:
-        published = spark_tables(tx.tables).published
-        by_key.change(tx, published, _entry(load.app, load.version, load.queue), {"size": added, "skipped": skipped})
-    return Published(added, skipped)
+    lacking = sum(skipped.values())
+    published = spark_tables(tx.tables).published
+    for queue, rows in skipped.items():
+        change = {"size": entries[queue] - rows, "skipped": rows}
+        by_key.change(tx, published, _entry(load.app, load.version, queue), change)
+    if queues is not None and lacking:
+        change = {"size": jobs - lacking, "skipped": lacking}
+        by_key.change(tx, published, _entry(load.app, load.version, _name_of(queues)), change)
+    return Published(found - lacking, lacking)
+
+
+def _name_of(queues: Collection[str]) -> str:
+    """The ledger's name of a set of queues: a repetition that goes into fewer of them is not the same load."""
+    return _SEVERAL + hashlib.sha256(json.dumps(sorted(queues)).encode()).hexdigest()
+
+
+def _enter_all(tx: Transaction, load: Load, entries: Mapping[str, int]) -> bool:
+    """Begin a publication into these queues; False: it was published before."""
+    # In one order, so that no two publications wait for each other; the set of queues comes last, since errors name a queue.
+    ordered = sorted(entries, key=lambda queue: (queue.startswith(" "), queue))
+    new = [queue for queue in ordered if enter(tx, replace(load, queue=queue), entries[queue])]
+    if new and len(new) != len(entries):
+        before = [queue for queue in ordered if queue not in new and not queue.startswith(" ")]
+        where = ", ".join(map(repr, before[:5])) or "these queues"
+        raise StagingError(
+            f"{load.app!r}, version {load.version}, was published into {where} before, and not into the same "
+            "set of queues: they are not the same load, and nothing was published. Give other data another "
+            "version (or txnAppId); a streaming query whose checkpoint was restored needs a new one"
+        )
+    return bool(new)
 
 
 def enter(tx: Transaction, load: Entry, rows: int) -> bool:
@@ -203,11 +260,15 @@ def load_at_once(tx: Transaction, load: Load, columns: Mapping[str, Sequence[Any
 
     :param columns: field (``load.fields``) → values, all of the same length.
     """
-    if "unique_key" in columns:
-        return _one_by_one(tx, load, columns)[1]
+    if load.one_by_one:
+        found, skipped = _one_by_one(tx, load, columns)
+        return found - skipped.total()
     now = tx.read_clock()
     given = {name: _filled(columns, load, name) for name in _LOADED & columns.keys()}
-    same = {name: load.defaults.get(name) for name in _LOADED - columns.keys()} | {"queue": load.queue, "created_at": now}
+    same = {"queue": load.queue, **{name: load.defaults.get(name) for name in _LOADED - columns.keys() - {"queue"}}}
+    same |= {"created_at": now}
+    if "queue" in columns:
+        del same["queue"]
     if {"after", "not_before"} & columns.keys():
         delays, moments = (_filled(columns, load, name) for name in ("after", "not_before"))
         given["available_at"] = [max(now + after, not_before) for after, not_before in zip(delays, moments, strict=True)]
@@ -227,8 +288,10 @@ def _filled(columns: Mapping[str, Sequence[Any]], load: Load, name: str) -> Sequ
     return values if default is None else [default if value is None else value for value in values]
 
 
-def rows_with_key(tx: Transaction, load: Load, partitions: Sequence[int | bytes | None], key: str) -> Iterator[tuple[int, int]]:
-    """The rows with this unique key that were to be published: partition and place in it, both from 0.
+def rows_with_key(
+    tx: Transaction, load: Load, partitions: Sequence[int | bytes | None], queue: str, key: str
+) -> Iterator[tuple[int, int]]:
+    """The rows with this unique key that were to be published into the queue: partition and place in it, both from 0.
 
     :param partitions: the attempt of each, or the small chunk that was not staged; None: it has no rows.
     """
@@ -237,8 +300,10 @@ def rows_with_key(tx: Transaction, load: Load, partitions: Sequence[int | bytes 
             chunks: Iterable[Mapping[str, Sequence[Any]]] = chunks_of(tx, part, load.fields)
         else:
             chunks = () if part is None else (unpack(whole(part), load.fields),)
-        keys = chain.from_iterable(columns["unique_key"] for columns in chunks)
-        yield from ((partition, place) for place, found in enumerate(keys) if found == key)
+        keys = chain.from_iterable(
+            zip(columns.get("queue") or repeat(load.queue), columns["unique_key"], strict=False) for columns in chunks
+        )
+        yield from ((partition, place) for place, found in enumerate(keys) if found == (queue, key))
 
 
 def discard(tx: Transaction, attempts: Collection[int]) -> int:
@@ -275,21 +340,32 @@ def _entry(app: str, version: int, queue: str) -> dict[str, Any]:
     return {"app": app, "version": version, "queue": queue}
 
 
-def _copy(tx: Transaction, load: Load, attempts: Sequence[int]) -> tuple[int, int]:
-    """Make jobs of what the attempts have staged; how many were found, and how many of these were added."""
+def _copy(tx: Transaction, load: Load, parts: Sequence[int | bytes]) -> tuple[int, Counter[str]]:
+    """Make jobs of the parts; how many were found, and how many of these were skipped, by queue."""
     staged = spark_tables(tx.tables).staged
-    found = added = 0
-    for some in _parts(attempts, _ATTEMPTS):
-        unpacked = None if "unique_key" in load.fields else SparkDialect.of(tx.dialect).unpacked(staged.c.chunk, load.fields)
-        if unpacked is not None:
-            inserted = _insert(tx, load, unpacked.fields, unpacked.rows, staged, some)
-            found, added = found + inserted, added + inserted
-            continue
-        for attempt in some:
-            for columns in chunks_of(tx, attempt, load.fields):
-                read, inserted = _one_by_one(tx, load, columns)
-                found, added = found + read, added + inserted
-    return found, added
+    unpacked = None if load.one_by_one else SparkDialect.of(tx.dialect).unpacked(staged.c.chunk, load.fields)
+    found, skipped = 0, Counter[str]()
+    if unpacked is None:
+        for columns in columns_of(tx, load.fields, parts):
+            read, refused = _one_by_one(tx, load, columns)
+            found += read
+            skipped += refused
+        return found, skipped
+    for some in _parts([part for part in parts if isinstance(part, int)], _ATTEMPTS):
+        found += _insert(tx, load, unpacked.fields, unpacked.rows, staged, some)
+    for columns in gathered((part for part in parts if isinstance(part, bytes)), load.fields):
+        found += load_at_once(tx, load, columns)
+    return found, skipped
+
+
+def columns_of(tx: Transaction, fields: Sequence[str], parts: Sequence[int | bytes]) -> Iterator[Mapping[str, Sequence[Any]]]:
+    """The columns of all parts, in their order; small chunks that follow each other are put together."""
+    for there, some in groupby(parts, lambda part: isinstance(part, int)):
+        if there:
+            for attempt in some:
+                yield from chunks_of(tx, cast("int", attempt), fields)
+        else:
+            yield from gathered(cast("Iterator[bytes]", some), fields)
 
 
 def _insert(tx: Transaction, load: Load, given: Mapping[str, Any], rows: Any, staged: Any, attempts: Sequence[int]) -> int:
@@ -306,7 +382,7 @@ def _insert(tx: Transaction, load: Load, given: Mapping[str, Any], rows: Any, st
         else:
             value[name] = given[name] if fallback is None else func.coalesce(given[name], fallback)
     columns = {name: value[name] for name in FIELDS if name in _LOADED and value[name] is not None}
-    columns["queue"] = literal(load.queue, jobs.c.queue.type)
+    columns["queue"] = given.get("queue", literal(load.queue, jobs.c.queue.type))
     columns["available_at"] = due_time(now, value["after"], value["not_before"]) if {"after", "not_before"} & set(given) else now
     columns["created_at"] = now
     joined = staged.join(rows, literal(1) == literal(1))
@@ -314,15 +390,19 @@ def _insert(tx: Transaction, load: Load, given: Mapping[str, Any], rows: Any, st
     return tx.connection.execute(insert(jobs).from_select(list(columns), source), tx.time()).rowcount
 
 
-def _one_by_one(tx: Transaction, load: Load, columns: Mapping[str, Sequence[Any]]) -> tuple[int, int]:
-    """Insert jobs as any other enqueue: for unique keys, or where the database cannot unpack chunks."""
+def _one_by_one(tx: Transaction, load: Load, columns: Mapping[str, Sequence[Any]]) -> tuple[int, Counter[str]]:
+    """Insert jobs as any other enqueue, in their order: for unique keys and groups, or where the database cannot unpack chunks.
+
+    Return how many there were, and how many of these were skipped, by queue.
+    """
     jobs = jobs_of(columns, load.queue, {**DEFAULTS, **load.defaults})
-    found = added = 0
+    found, skipped = 0, Counter[str]()
     while some := list(islice(jobs, _JOBS)):
         with after(found):
-            added += sum(job_id is not None for job_id in insert_jobs(tx, some, load.on_duplicate))
+            ids = insert_jobs(tx, some, load.on_duplicate, more=True)
+        skipped.update(job.queue for job, job_id in zip(some, ids, strict=True) if job_id is None)
         found += len(some)
-    return found, added
+    return found, skipped
 
 
 def gathered(chunks: Iterable[bytes], fields: Sequence[str]) -> Iterator[dict[str, Sequence[Any]]]:

@@ -287,7 +287,10 @@ class TestSmallLoads:
             load=entry,
             attempts={attempt.number: attempt.chunks for attempt in attempts},
             jobs=jobs,
-            brought=[packed for chunk in chunks if (packed := small(chunk)) is not None],
+            parts=[
+                *(attempt.number for attempt in attempts),
+                *(packed for chunk in chunks if (packed := small(chunk)) is not None),
+            ],
         )
         return db.database.run(work, store=db.store, name="publish", repeatable=True)
 

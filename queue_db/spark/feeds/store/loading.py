@@ -6,9 +6,8 @@ are published by the feed's own ordering, in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar
 
 from queue_db.errors import NoSuchFeedError
@@ -61,7 +60,7 @@ def publish(
     """
     if not staging.enter(tx, load, messages):
         return None
-    found = sum(append(tx, load, columns) for columns in _columns(tx, load, parts))
+    found = sum(append(tx, load, columns) for columns in staging.columns_of(tx, load.fields, parts))
     staging.take_away(tx, load, attempts, found, messages)
     return staging.Published(found, 0)
 
@@ -81,13 +80,3 @@ def append(tx: Transaction, load: MessageLoad, columns: Mapping[str, Sequence[An
     except LookupError:
         raise NoSuchFeedError(f"feed {load.feed.name!r} was deleted: nothing was published, run the load again") from None
     return count
-
-
-def _columns(tx: Transaction, load: MessageLoad, parts: Sequence[int | bytes]) -> Iterator[Mapping[str, Sequence[Any]]]:
-    """The columns of all parts, in their order; small chunks that follow each other are put together."""
-    for staged, some in groupby(parts, lambda part: isinstance(part, int)):
-        if staged:
-            for attempt in some:
-                yield from staging.chunks_of(tx, attempt, load.fields)  # type: ignore[arg-type]
-        else:
-            yield from staging.gathered(some, load.fields)  # type: ignore[arg-type]

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from queue_db.feeds.store import rows
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import feed_tables
+from queue_db.spark.dialects import SparkDialect
 from queue_db.spark.ranges.store import Rows, rows_of
 from queue_db.store.base import Transaction
 
@@ -55,6 +56,21 @@ def message_page(
     # In this order: if messages are trimmed between the two statements, the row shows it.
     found = rows_of(tx, query, csv=csv)
     return rows.by_id(tx, feed), found
+
+
+def within(tx: Transaction, feed: FeedRow, after: int, last: int, size: int) -> int:
+    """The last number up to ``last`` to which the payloads above ``after`` have up to ``size`` bytes together, at least one."""
+    messages = feed_tables(tx.tables).messages
+    among = (messages.c.feed == feed.id, messages.c.seq > after, messages.c.seq <= last)
+    bytes_of = SparkDialect.of(tx.dialect).size(messages.c.payload)
+    total = func.sum(bytes_of).over(order_by=messages.c.seq, rows=(None, 0)).label("total")
+    sums = select(messages.c.seq, total).where(*among).subquery("sums")
+    query = select(func.min(sums.c.seq)).where(sums.c.total > size)
+    beyond: int | None = tx.connection.execute(query).scalar()
+    if beyond is None:
+        return last
+    first: int = tx.connection.execute(select(func.min(messages.c.seq)).where(*among)).scalar_one()
+    return max(first, beyond - 1)
 
 
 def age(tx: Transaction, feed: FeedRow, after: int) -> int | None:

@@ -13,7 +13,7 @@ its row there too, leased without end: its key stays taken, its group waits, its
 from queue_db.spark.streams.store.completion import complete, complete_claim, complete_committed, complete_held, mark_dead
 from queue_db.spark.streams.store.overview import backlog, highest_due, listed, maybe_written
 from queue_db.spark.streams.store.position import Offset, Part, Session
-from queue_db.spark.streams.store.reading import allocate, initial, keep_alive, open_stream, partition, read_part
+from queue_db.spark.streams.store.reading import allocate, initial, keep_alive, measured, open_stream, partition, read_part
 from queue_db.spark.streams.store.releases import expired, release, release_expired
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "listed",
     "mark_dead",
     "maybe_written",
+    "measured",
     "open_stream",
     "partition",
     "read_part",

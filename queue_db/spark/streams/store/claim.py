@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
+from sqlalchemy import BigInteger, ColumnElement, Row, func, literal, select
 
 from queue_db.groups.tables import group_tables
 from queue_db.limits import store as limits
@@ -18,21 +19,34 @@ from queue_db.store.base import Transaction, next_attempt, next_version
 from queue_db.store.schema import NEVER
 
 
-def claim_allowed(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
-    """Claim up to ``limit`` due jobs, none while the queue is paused, no more than its rate allows; return how many."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a batch may have."""
+
+    jobs: int  #: at most
+    #: Most bytes of payloads, but at least one job; None: any.
+    size: int | None = None
+    #: No job with a higher id.
+    ceiling: int | None = None
+    #: Only jobs that were enqueued at this time or later, microseconds since 1970.
+    since: int | None = None
+
+
+def claim_allowed(tx: Transaction, row: Row[Any], batch: int, claim: str, wanted: Wanted) -> int:
+    """Claim due jobs as ``wanted``, none while the queue is paused, no more than its rate allows; return how many."""
     control = controls.read(tx, [row.queue]).get(row.queue)
     if control is None or (not control.paused and control.rate is None):
-        return _claim(tx, row, batch, claim, limit, ceiling)
+        return _claim(tx, row, batch, claim, wanted.jobs, wanted)
     if control.paused:
         return 0
-    allowed, _ = limits.spend(tx, row.queue, limit)
-    taken = _claim(tx, row, batch, claim, allowed, ceiling) if allowed else 0
+    allowed, _ = limits.spend(tx, row.queue, wanted.jobs)
+    taken = _claim(tx, row, batch, claim, allowed, wanted) if allowed else 0
     if taken < allowed and control.rate is not None and control.per is not None:
         limits.refund(tx, row.queue, round((allowed - taken) * control.per * 1_000_000 / control.rate))
     return taken
 
 
-def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
+def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, wanted: Wanted) -> int:
     """Move up to ``limit`` due jobs to the held ones; return how many."""
     ours = spark_tables(tx.tables)
     jobs, held, streams = tx.tables.jobs, ours.held, ours.streams
@@ -50,8 +64,10 @@ def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, c
     due = [jobs.c.queue == row.queue, jobs.c.available_at <= tx.now, jobs.c.delete_mark == 0]
     # A row written by hand with a higher version than leases have: other claims bury it.
     due.append(jobs.c.version < MOST_CLAIMED_VERSION)
-    if ceiling is not None:
-        due.append(jobs.c.id <= ceiling)
+    if wanted.ceiling is not None:
+        due.append(jobs.c.id <= wanted.ceiling)
+    if wanted.since is not None:
+        due.append(jobs.c.created_at >= wanted.since)
     if not keyed:
         due.append(~keeps_row(jobs))
     values: dict[str, ColumnElement[Any]] = {
@@ -70,5 +86,19 @@ def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, c
         "worker": f"stream {row.name}"[:100],
     }
     skip = tx.connection.execute(others).first() is not None
+    if wanted.size is not None:
+        limit = _fitting(tx, due, limit, wanted.size)
     move = Move(jobs, held, due, limit, values, reserved if keyed else None, skip)
     return SparkDialect.of(tx.dialect).move_to_held(tx, move, tx.time())
+
+
+def _fitting(tx: Transaction, due: list[ColumnElement[bool]], limit: int, size: int) -> int:
+    """How many of the first due jobs have payloads of up to ``size`` bytes together, at least 1."""
+    jobs = tx.tables.jobs
+    order = (jobs.c.priority, jobs.c.available_at, jobs.c.id)
+    sizes = SparkDialect.of(tx.dialect).size(jobs.c.payload).label("size")
+    first = select(sizes, *order).where(*due).order_by(*order).limit(limit).subquery("first")
+    ordered = (first.c.priority, first.c.available_at, first.c.id)
+    total = select(func.sum(first.c.size).over(order_by=ordered, rows=(None, 0)).label("total")).subquery("total")
+    found = tx.connection.execute(select(func.count()).select_from(total).where(total.c.total <= size), tx.time()).scalar_one()
+    return max(1, int(found))

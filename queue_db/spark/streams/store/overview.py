@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, case, func, select
+from sqlalchemy import ColumnElement, Row, case, func, select
 
 from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
@@ -45,16 +45,25 @@ def maybe_written(tx: Transaction, name: str) -> int:
 def highest_due(tx: Transaction, queue: str) -> int | None:
     """The highest id of a due job of ``queue``; later jobs have higher ids."""
     jobs = tx.tables.jobs
-    due = [jobs.c.queue == queue, jobs.c.available_at <= tx.now, jobs.c.delete_mark == 0]
+    due = _due(tx, queue, None)
     found: int | None = tx.connection.execute(select(func.max(jobs.c.id)).where(*due), tx.time()).scalar()
     return found
 
 
-def backlog(tx: Transaction, queue: str) -> tuple[int, int | None]:
-    """Number of due jobs of ``queue``, and the age of the longest waiting one (microseconds). Reads all of them."""
+def backlog(tx: Transaction, queue: str, since: int | None = None) -> tuple[int, int | None]:
+    """Number of due jobs of ``queue``, and the age of the longest waiting one (microseconds). Reads all of them.
+
+    :param since: only jobs that were enqueued at this time or later, microseconds since 1970.
+    """
     jobs = tx.tables.jobs
     now = tx.now
-    due = [jobs.c.queue == queue, jobs.c.available_at <= now, jobs.c.delete_mark == 0]
+    due = _due(tx, queue, since)
     seen = select(func.count(), func.min(jobs.c.available_at), func.max(now)).where(*due)
     count, oldest, read_at = tx.connection.execute(seen, tx.time()).one()
     return int(count), None if oldest is None else int(read_at) - int(oldest)
+
+
+def _due(tx: Transaction, queue: str, since: int | None) -> list[ColumnElement[bool]]:
+    jobs = tx.tables.jobs
+    due = [jobs.c.queue == queue, jobs.c.available_at <= tx.now, jobs.c.delete_mark == 0]
+    return due if since is None else [*due, jobs.c.created_at >= since]

@@ -6,11 +6,12 @@ import json
 import secrets
 from typing import Any
 
-from sqlalchemy import Integer, insert, literal, select
+from sqlalchemy import Integer, func, insert, literal, select
 
 from queue_db.errors import StreamError
+from queue_db.spark.dialects import SparkDialect
 from queue_db.spark.ranges.store import COLUMNS, Rows, rows_of
-from queue_db.spark.streams.store.claim import claim_allowed
+from queue_db.spark.streams.store.claim import Wanted, claim_allowed
 from queue_db.spark.streams.store.completion import complete_up_to
 from queue_db.spark.streams.store.partitions import batch_ranges
 from queue_db.spark.streams.store.position import Offset, Part, Session, batches_between, check, held_by, locked, mismatch
@@ -54,6 +55,8 @@ def allocate(
     limit: int,
     ceiling: int | None,
     partitions: int,
+    size: int | None = None,
+    since: int | None = None,
 ) -> Offset:
     """The next offset after ``start``: a batch that is claimed already, or a fresh claim of up to ``limit`` due jobs.
 
@@ -61,6 +64,8 @@ def allocate(
     or if the queue is paused or its rate is used up.
 
     :param ceiling: no job with a higher id is claimed.
+    :param size: most bytes of payloads of a fresh claim, which has at least one job.
+    :param since: claim only jobs that were enqueued at this time or later, microseconds since 1970.
     :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
     """
     row = held_by(tx, session)
@@ -69,7 +74,7 @@ def allocate(
     if row.allocated > start.batch:
         return Offset(start.batch + 1, batches_between(tx, row.id, start.batch + 1, start.batch + 1)[0].claim)
     batch, claim = start.batch + 1, secrets.token_hex(16)
-    taken = claim_allowed(tx, row, batch, claim, limit, ceiling)
+    taken = claim_allowed(tx, row, batch, claim, Wanted(limit, size, ceiling, since))
     ours = spark_tables(tx.tables)
     streams, batches = ours.streams, ours.batches
     seen = tx.now
@@ -81,6 +86,19 @@ def allocate(
     tx.connection.execute(insert(batches).values(record), tx.time())
     by_key.change(tx, streams, {"id": row.id}, {"allocated": batch, "seen_at": seen})
     return Offset(batch, claim)
+
+
+def measured(tx: Transaction, session: Session, end: Offset, *, size: bool) -> tuple[int, int]:
+    """The jobs of a claimed batch, and the bytes of their payloads; 0 unless ``size`` asks for them."""
+    ours = spark_tables(tx.tables)
+    batches, held = ours.batches, ours.held
+    this = select(batches.c.size).where(batches.c.stream == session.stream, batches.c.batch == end.batch)
+    jobs = tx.connection.execute(this).scalar() or 0
+    if not size:
+        return int(jobs), 0
+    total = select(func.sum(SparkDialect.of(tx.dialect).size(held.c.payload)))
+    of_batch = total.where(held.c.stream == session.stream, held.c.batch == end.batch)
+    return int(jobs), int(tx.connection.execute(of_batch).scalar() or 0)
 
 
 def keep_alive(tx: Transaction, session: Session) -> None:
