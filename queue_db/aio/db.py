@@ -283,7 +283,7 @@ class AsyncQueueDB(Opening):
         """
         return await run(self._db.next_due, queues)
 
-    async def get(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> Job:
+    async def get(self, job_id: int, *, using: AsyncUsing | None = None) -> Job:
         """The job with this id, live or dead, in any queue.
 
         :param using: a transaction of yours, in which the job is read: it sees jobs that the transaction has added.
@@ -331,7 +331,7 @@ class AsyncQueueDB(Opening):
         """
         return await run(self._db.failures, queue, kind=kind, error_class=error_class, limit=limit)
 
-    async def finished(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> Finished:
+    async def finished(self, job_id: int, *, using: AsyncUsing | None = None) -> Finished:
         """The retained result of a completed job, until it expires.
 
         :param using: a transaction of yours, in which the result is read.

@@ -14,7 +14,7 @@ from queue_db.steps.registry import Step, Steps
 class AsyncSteps(Twin[Steps]):
     """The steps of the jobs of one database."""
 
-    async def list(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> list[Step]:
+    async def list(self, job_id: int, *, using: AsyncUsing | None = None) -> list[Step]:
         """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left.
 
         :param using: a transaction of yours, in which they are read.
