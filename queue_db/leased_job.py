@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, ca
 
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
-from queue_db.dialects.borrowed import AsyncUsing, Using, driver_of
+from queue_db.dialects.borrowed import AsyncUsing, Using, awaits, driver_of
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.in_graph import InGraph
 from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, batch_of, from_micros, graph_of, links_of
@@ -26,11 +26,9 @@ from queue_db.store.schema import NOTE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-    from sqlalchemy.orm import Session
+    from sqlalchemy.ext.asyncio import AsyncConnection
 else:
-    Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
-    AsyncConnection, AsyncSession = (type_hint("sqlalchemy.ext.asyncio", name) for name in ("AsyncConnection", "AsyncSession"))
+    Connection, AsyncConnection = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.ext.asyncio", "AsyncConnection")
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -453,7 +451,9 @@ class JobTransaction:
 def _is_for_tasks(using: object) -> TypeGuard[AsyncUsing]:
     """Whether ``using`` is a connection or session of asyncio, and the caller runs on an event loop and can await the verdict."""
     driver = driver_of(using)
-    if not (hasattr(using, "sync_session") or hasattr(using, "sync_connection") or (driver is not None and driver.asynchronous)):
+    # In a greenlet the verb itself awaits a driver's connection.
+    of_driver = driver is not None and driver.asynchronous and not awaits()
+    if not (of_driver or hasattr(using, "sync_session") or hasattr(using, "sync_connection")):
         return False
     try:
         asyncio.get_running_loop()

@@ -11,11 +11,10 @@ from queue_db.slices import load, type_hint
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
 
     from queue_db.steps.resumption import JobState, Loop, Resumption
 else:
-    Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
+    Connection = type_hint("sqlalchemy", "Connection")
     JobState, Loop = (type_hint("queue_db.steps.resumption", name) for name in ("JobState", "Loop"))
 
 _P = ParamSpec("_P")

@@ -10,10 +10,9 @@ from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.pool import NullPool, PoolProxiedConnection
-from sqlalchemy.util.concurrency import in_greenlet
 
 from queue_db.database.urls import wrong_sort
-from queue_db.dialects.borrowed import Driver, State, driver_of
+from queue_db.dialects.borrowed import Driver, State, awaits, driver_of
 from queue_db.errors import ConfigurationError
 
 #: What ``using=`` takes, for messages.
@@ -49,7 +48,7 @@ def given(using: Any, *, asynchronous: bool) -> Given | None:
     if driver is None:
         return None
     name = f"using={type(using).__name__}"
-    if driver.asynchronous and not in_greenlet():
+    if driver.asynchronous and not awaits():
         raise ConfigurationError(wrong_sort(name, "a connection that is not for asyncio", asynchronous=False))
     if asynchronous and not driver.asynchronous:
         raise ConfigurationError(wrong_sort(name, "a connection of asyncpg or psycopg.AsyncConnection", asynchronous=True))

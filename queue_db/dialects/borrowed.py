@@ -14,6 +14,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.util.concurrency import in_greenlet
+
+from queue_db.slices import type_hint
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -39,10 +42,15 @@ class AsyncDriverConnection(Protocol):
     def execute(self) -> Callable[..., Awaitable[Any]]: ...
 
 
-#: What ``using=`` takes: a connection with a transaction.
-Using: TypeAlias = "Connection | Session | DriverConnection"
-#: What ``using=`` takes in a coroutine.
-AsyncUsing: TypeAlias = "AsyncConnection | AsyncSession | AsyncDriverConnection"
+if TYPE_CHECKING:
+    #: What ``using=`` takes: a connection with a transaction.
+    Using: TypeAlias = Connection | Session | DriverConnection
+    #: What ``using=`` takes in a coroutine.
+    AsyncUsing: TypeAlias = AsyncConnection | AsyncSession | AsyncDriverConnection
+else:
+    _OF_ASYNCIO = "sqlalchemy.ext.asyncio"
+    Using = type_hint("sqlalchemy", "Connection") | type_hint("sqlalchemy.orm", "Session") | DriverConnection
+    AsyncUsing = type_hint(_OF_ASYNCIO, "AsyncConnection") | type_hint(_OF_ASYNCIO, "AsyncSession") | AsyncDriverConnection
 
 
 class State(Enum):
@@ -384,6 +392,14 @@ class SQLite3(Driver):
 
 #: What ``using=`` takes besides connections of SQLAlchemy.
 DRIVERS: Sequence[Driver] = (Psycopg(), AsyncPsycopg(), Psycopg2(), Asyncpg(), PyMySQL(), MySQLClient(), SQLite3())
+
+
+def awaits() -> bool:
+    """Whether this code runs in a greenlet of SQLAlchemy, where connections for asyncio are used."""
+    try:
+        return in_greenlet()
+    except (ImportError, ValueError):  # the package greenlet is not installed
+        return False
 
 
 def driver_of(using: object) -> Driver | None:
