@@ -15,7 +15,7 @@ from queue_db.contrib.mcp.answers import cut, printable
 from queue_db.errors import ConfigurationError
 
 # Seconds for a request. It is not repeated: the agent may ask again.
-_TIMEOUT = 10.0
+_TIMEOUT = 30.0
 
 
 class Service:

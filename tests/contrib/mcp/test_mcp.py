@@ -7,8 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from queue_db import QueueDB
+from queue_db.contrib.mcp.__main__ import server
 from queue_db.contrib.mcp.answers import ANSWER
 from queue_db.contrib.mcp.changing import Changing
 from queue_db.contrib.mcp.service import Service
@@ -71,25 +71,24 @@ class Agent:
         return "".join(one.text for one in result.content)
 
 
-@asynccontextmanager
-async def agent(address: str, token: str, *arguments: str, operate: str | None = None) -> AsyncIterator[Agent]:
-    """A client of the command, which gets the tokens in its environment."""
-    environment = {"QUEUE_DB_SERVICE_URL": address, "QUEUE_DB_TOKEN": token, "PYTHONPATH": os.pathsep.join(sys.path)}
+def asked(
+    url: str, token: str, *, operate: str | None = None, payloads: bool = False, process: bool = False
+) -> Callable[[Callable[[Agent], Any]], None]:
+    """Run a conversation with the server: as a process, which gets the tokens in its environment, or in this one."""
+    environment = {"QUEUE_DB_SERVICE_URL": url, "QUEUE_DB_TOKEN": token}
     if operate is not None:
         environment["QUEUE_DB_OPERATE_TOKEN"] = operate
-    command = StdioServerParameters(command=sys.executable, args=["-m", "queue_db.contrib.mcp", *arguments], env=environment)
-    async with Client(stdio_client(command, errlog=NOWHERE)) as client:
-        yield Agent(client)
-
-
-def asked(url: str, token: str, *arguments: str, operate: str | None = None) -> Callable[[Callable[[Agent], Any]], None]:
-    """Run a conversation with the command."""
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "queue_db.contrib.mcp", *(["--payloads"] if payloads else [])],
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
 
     def run(conversation: Callable[[Agent], Any]) -> None:
         async def converse() -> None:
-            with anyio.fail_after(PATIENCE):
-                async with agent(url, token, *arguments, operate=operate) as found:
-                    await conversation(found)
+            there = stdio_client(command, errlog=NOWHERE) if process else server(environment, payloads=payloads)
+            async with Client(there) as client:
+                await conversation(Agent(client))
 
         anyio.run(converse)
 
@@ -107,7 +106,7 @@ def test_an_agent_with_a_read_token_looks_at_everything_and_changes_nothing(db: 
     db.schedules.set("nightly", queue="mail", kind="report", payload={"secret": "p4y"}, every=3600)
     before = {"state": sorted((job.id, job.version) for job in [*mail.peek(), *db.dead.list()]), "actions": len(db.actions.list())}
 
-    @asked(address, token)
+    @asked(address, token, process=True)
     async def _(agent: Agent) -> None:
         tools = (await agent.client.list_tools()).tools
         assert {tool.name for tool in tools} == LOOKING
@@ -169,7 +168,7 @@ def test_a_change_needs_its_preview_and_is_logged_with_its_token(db: QueueDB, ad
         job.bury(ValueError("bad address"))
     (live,) = mail.peek()
 
-    @asked(address, token, operate=operate)
+    @asked(address, token, operate=operate, process=True)
     async def _(agent: Agent) -> None:
         tools = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
         assert tools.keys() == LOOKING | CHANGING | {f"preview_{name}" for name in CHANGING}
@@ -276,7 +275,7 @@ def test_texts_of_others_stay_data_and_payloads_are_shown_only_on_request(db: Qu
             assert "hunter2" not in told
         assert "payload" not in await agent.ask("get_job", job_id=str(job.id))
 
-    @asked(address, token, "--payloads")
+    @asked(address, token, payloads=True)
     async def _(agent: Agent) -> None:
         shown = (await agent.ask("get_job", job_id=str(job.id)))["payload"]
         assert len(shown) < 2100

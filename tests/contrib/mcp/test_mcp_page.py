@@ -68,10 +68,9 @@ def test_the_page_can_be_followed(db: QueueDB) -> None:
             **more,
         }
         command = StdioServerParameters(command=sys.executable, args=given["args"], env=environment)
-        with anyio.fail_after(PATIENCE):
-            async with Client(stdio_client(command)) as client:
-                assert not (await client.call_tool("check_health", {})).is_error
-                return {tool.name: tool for tool in (await client.list_tools()).tools}
+        async with Client(stdio_client(command)) as client:
+            assert not (await client.call_tool("check_health", {}, read_timeout_seconds=PATIENCE)).is_error
+            return {tool.name: tool for tool in (await client.list_tools()).tools}
 
     with serving(db, Settings()) as url:
         looking = anyio.run(tools, url)
