@@ -97,6 +97,7 @@ NOT_IN_CHECK = (
     "tests/crash",
     "tests/docs/test_site.py",
     "tests/faults/test_interrupts_at_every_line.py",
+    "tests/guide/test_restore.py",
     "tests/packaging",
     "tests/properties/test_interleavings.py",
     "tests/service/browser",
