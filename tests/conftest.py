@@ -58,6 +58,7 @@ LONGEST = (
     "tests/spark/test_spark_kills.py",
     "tests/conformance/test_every_combination.py",
     "tests/aio/test_conformance_in_greenlets.py",
+    "tests/rehearsal/test_rehearsal.py",
     "tests/compare/test_comparison.py",
     "tests/compare/test_benchmarks.py",
     "tests/faults/test_interrupts_at_every_line.py",

@@ -112,6 +112,7 @@ NOT_IN_CHECK = (
     "tests/faults/test_interrupts_at_every_line.py",
     "tests/monitoring/test_board.py",
     "tests/monitoring/test_reporting.py",
+    "tests/guide/test_restore.py",
     "tests/packaging",
     "tests/properties/test_interleavings.py",
     "tests/service/browser",

@@ -270,7 +270,8 @@ def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
     kind = "view" if is_view else "table"
     raise ConfigurationError(
         f"there is a {kind} {name!r} in this database that is not queue_db's{unseen}, and the queue needs its name: "
-        f"rename that {kind}, or choose another name for the queue's tables: QueueDB(url, table=…), queue-db --table … or alembic -x table=…"
+        f"rename that {kind}, or choose another name for the queue's tables: QueueDB(url, table=…), queue-db --table … "
+        "or alembic -x table=…"
     )
 
 
