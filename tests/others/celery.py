@@ -28,7 +28,9 @@ _LEFT_OUT = "t/integration/test_backend.py"
 
 
 def _command(run: Run) -> Sequence[str]:
-    return run.pytest("-q", "-p", "celery.contrib.pytest", "-o", "addopts=", "--timeout=120", f"--ignore={_LEFT_OUT}", "t/integration")
+    return run.pytest(
+        "-q", "-p", "celery.contrib.pytest", "-o", "addopts=", "--timeout=120", f"--ignore={_LEFT_OUT}", "t/integration"
+    )
 
 
 SUITE = Suite(
