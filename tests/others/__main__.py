@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import importlib
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -39,6 +40,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--on", nargs="+", metavar="KIND")
     parser.add_argument("--page", action="store_true")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(1))  # an exit that ends the suite and its server
     wrong = 0
     for name in options.names:
         suite: Suite = importlib.import_module(f"tests.others.{name}").SUITE

@@ -58,7 +58,7 @@ class test_Failover(common.BaseFailover):
     @pytest.fixture()
     def failover_connection(self):
         options = {{**OPTIONS, "max_retries": 2, "interval_start": 0}}
-        return kombu.Connection([{invalid!r}, URL], transport_options=options)
+        return kombu.Connection([{dead!r}, URL], transport_options=options)
 """
 
 _NOBODY = {
@@ -71,7 +71,7 @@ _NOBODY = {
 
 def _prepare(run: Run) -> None:
     shutil.rmtree(run.folder / "kombu")  # the environment has the installed package
-    text = _MODULE.format(url=f"queuedb+{run.url}", invalid=f"queuedb+{_NOBODY[run.kind]}")
+    text = _MODULE.format(url=f"queuedb+{run.url}", invalid=f"queuedb+{_NOBODY[run.kind]}", dead=f"queuedb+{_NOBODY['postgresql']}")
     (run.folder / "t" / "integration" / "test_queuedb.py").write_text(text, encoding="utf-8")
 
 

@@ -29,11 +29,13 @@ class Leases:
     After a fork the child has none of them: they are its parent's.
 
     :param seconds: of a lease.
+    :param redeclare: declares a queue again, with its bindings.
     """
 
-    def __init__(self, db: QueueDB, topology: Topology, seconds: float) -> None:
+    def __init__(self, db: QueueDB, topology: Topology, seconds: float, redeclare: Callable[[str, float], None]) -> None:
         self._db = db
         self._topology = topology
+        self._redeclare = redeclare
         self.seconds = seconds
         self._jobs: dict[str, LeasedJob] = {}
         self._expiring: dict[str, float] = {}
@@ -110,7 +112,7 @@ class Leases:
                 del used_at[queue]
             for queue, expires in expiring.items():
                 if now >= used_at.get(queue, 0.0):
-                    done = self._try("using a queue", partial(self._topology.used, queue, expires))
+                    done = self._try("using a queue", partial(self._use, queue, expires))
                     used_at[queue] = now + (expires * _SHARE if done else _RETRY)
             self._changed.wait(max(0.0, min([extend_at, sweep_at, *used_at.values()]) - time.monotonic()))
             self._changed.clear()
@@ -123,7 +125,17 @@ class Leases:
             if not self._ended:
                 log.warning("%s failed: %s", what, error)
             return False
+        except Exception:  # the thread goes on: without it leases end
+            log.exception("%s failed", what)
+            return False
         return True
+
+    def _use(self, queue: str, expires: float) -> None:
+        self._topology.used(queue, expires)
+        if not self._topology.exists(queue):
+            # It expired although it has a consumer: the database was away for long, or this process stood still.
+            log.warning("queue %r had expired, so it is declared again; messages published meanwhile are lost", queue)
+            self._redeclare(queue, expires)
 
     def _extend(self) -> None:
         by_queue: dict[str, list[tuple[str, LeasedJob]]] = defaultdict(list)

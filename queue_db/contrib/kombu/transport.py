@@ -75,11 +75,17 @@ class Transport(virtual.Transport):
         self.db = opened(database_url(self.client), self.options)
         self.db.next_due(["celery"])  # it answers now, too
         self.topology = Topology(self.db)
-        self.leases = Leases(self.db, self.topology, self.options.visibility_timeout)
+        self.leases = Leases(self.db, self.topology, self.options.visibility_timeout, self._redeclare)
         self.arrivals = self.db.arrivals(poll=self.options.polling_interval)
         self._is_open = True
         super().establish_connection()
         return self
+
+    def _redeclare(self, queue: str, expires: float) -> None:
+        self.topology.declare(queue, expires)
+        for exchange, routing_key, _ in list(self.state.queue_bindings(queue)):
+            kind = self.state.exchanges.get(exchange, {"type": "direct"})["type"]
+            self.topology.bind(queue, exchange, routing_key, kind)
 
     def verify_connection(self, connection: Any) -> bool:
         """Whether the connection is open, in the process that opened it."""

@@ -9,6 +9,7 @@ from kombu.exceptions import ChannelError
 from queue_db import ArgumentError, QueueDB
 from queue_db.contrib.kombu.topology import EXPIRY, Topology
 from tests.contrib.kombu.receiving import consuming, publish
+from tests.patience import wait_for
 
 
 @pytest.mark.parametrize(
@@ -114,17 +115,24 @@ def test_a_queue_with_a_consumer_does_not_expire(connect, name, open_db):
     here, db = connect(), open_db()
     with consuming(here, Queue(name, expires=0.5), no_ack=True):
         leases = here.connection.leases
-        until = [job.id for job in db.queue(EXPIRY).peek(1000)]
         # Its job is delayed again and again: a later version of the same row.
         seen = set()
         while len(seen) < 4:
             seen.add(expiry_of(db, name).version)
             assert remains(db, name)
         leases.leave(name)
-        assert until is not None
     topology = Topology(db)
     while remains(db, name):
         topology.sweep()
+
+
+def test_a_queue_that_expired_under_its_consumer_is_declared_again(connect, name, open_db):
+    here, topology = connect(), Topology(open_db())
+    with consuming(here, Queue(name, Exchange(f"x-{name}", type="fanout"), expires=0.5), no_ack=True) as received:
+        topology.delete(name)
+        wait_for(lambda: topology.queues_for(f"x-{name}", "") == [name])
+        publish(here, "here", exchange=f"x-{name}")
+        assert received.until(1) == ["here"]
 
 
 def test_a_queue_that_was_declared_again_to_stay_stays(connect, name, open_db):

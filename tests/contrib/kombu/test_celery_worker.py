@@ -1,0 +1,132 @@
+"""Real workers of Celery, with the module of docs/integrations/celery.md: tasks, remote control, and kills."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from queue_db import QueueDB
+from tests.patience import PATIENCE, wait_for
+
+PAGE = Path(__file__).parents[3] / "docs" / "integrations" / "celery.md"
+
+MORE = """
+app.conf.broker_transport_options = {"visibility_timeout": 2}
+
+
+@app.task
+def work(folder, number):
+    import os
+    import pathlib
+    import time
+
+    if "HOLD" in os.environ:
+        (pathlib.Path(folder) / f"begun-{number}").write_text(str(os.getpid()))
+        time.sleep(1000)
+    (pathlib.Path(folder) / f"done-{number}").touch()
+"""
+
+
+@pytest.fixture
+def shop(url: str, tmp_path: Path) -> Path:
+    """The folder of the module ``shop``."""
+    block = re.search(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    code = re.sub(r'^URL = "[^"]*".*$', f'URL = "{url}"', block[1], flags=re.MULTILINE)
+    (tmp_path / "shop.py").write_text(code + MORE)
+    return tmp_path
+
+
+class Shop:
+    """Workers and calls of the module, in a queue of their own."""
+
+    def __init__(self, folder: Path, queue: str) -> None:
+        self._folder, self._queue = folder, queue
+        self._environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[3]}"}
+        self._workers: list[subprocess.Popen[str]] = []
+
+    def worker(self, name: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a worker; return when it is ready."""
+        options = ["--pool", "prefork", "-c", "2", "-Q", self._queue, "-n", f"{name}-{self._queue}@here", "-l", "info"]
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-A", "shop", "worker", *options],
+            cwd=self._folder,
+            env=self._environment | environment,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self._workers.append(worker)
+        ready = threading.Event()
+        threading.Thread(target=self._read, args=(worker, ready), daemon=True).start()
+        assert ready.wait(PATIENCE)
+        return worker
+
+    @staticmethod
+    def _read(worker: subprocess.Popen[str], ready: threading.Event) -> None:
+        for line in worker.stderr:
+            if " ready." in line:
+                ready.set()
+
+    def call(self, code: str) -> str:
+        """Run code with the module; return what it prints."""
+        program = f"import shop\nQUEUE = {self._queue!r}\nFOLDER = {str(self._folder)!r}\n{code}"
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=self._folder, env=self._environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def close(self) -> None:
+        for worker in self._workers:
+            with suppress(ProcessLookupError):  # children outlive a parent that was killed
+                os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait()
+
+
+@pytest.fixture
+def celery(shop: Path, name: str) -> Iterator[Shop]:
+    started = Shop(shop, name)
+    yield started
+    started.close()
+
+
+@pytest.mark.rest("processes of Celery; test_kombu_leases.py kills a consumer")
+def test_a_worker_runs_tasks_and_answers(celery, name):
+    celery.worker("a")
+    said = celery.call(
+        "from celery import chord, group\n"
+        "print(shop.add.apply_async((2, 3), queue=QUEUE).get(timeout=60))\n"
+        "print(group(shop.add.s(n, n).set(queue=QUEUE) for n in range(3))().get(timeout=60))\n"
+        "here = f'a-{QUEUE}@here'\n"
+        "print(shop.app.control.inspect([here], timeout=60).ping()[here])\n"
+    )
+    assert said.splitlines() == ["5", "[0, 2, 4]", "{'ok': 'pong'}"]
+
+
+@pytest.mark.rest("processes of Celery; test_kombu_leases.py kills a consumer")
+@pytest.mark.parametrize("killed", ["child and parent", "parent"])
+def test_nothing_is_lost_when_a_worker_is_killed(celery, name, url, tmp_path, killed):
+    first = celery.worker("a", HOLD="1")
+    celery.call("for number in range(6):\n    shop.work.apply_async((FOLDER, number), queue=QUEUE)")
+    with QueueDB(url) as db:
+        queue = db.queue(name)
+        wait_for(lambda: len([one for one in tmp_path.glob("begun-*") if one.read_text()]) == 2)
+        wait_for(lambda: queue.stats().running == 6)  # two begun, and four that the parent has prefetched
+        if killed == "parent":
+            os.kill(first.pid, signal.SIGKILL)
+        else:
+            os.killpg(first.pid, signal.SIGKILL)
+        celery.worker("b")
+        wait_for(lambda: db.next_due([name]) == {name: None})
+        assert len([*tmp_path.glob("done-*")]) == 6
+        assert db.dead.count(name) == 0
