@@ -72,7 +72,7 @@ def shell(programs: Path, installed: Path, home: Path, tmp_path: Path, fresh_url
     """The variables of Airflow's processes, with a home of their own, the DAG of the page, and the database under test."""
     shutil.copytree(home, tmp_path / "home")
     (tmp_path / "dags").mkdir()
-    (dag,) = blocks("airflow.md", "python")
+    (dag,) = blocks("airflow.md", "py")
     (tmp_path / "dags" / "bill.py").write_text(dag)
     (tmp_path / "shop.py").write_text(SHOP)
     with QueueDB(fresh_url) as db:
