@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -147,7 +148,6 @@ def test_a_message_starts_a_dag_in_all_processes_of_airflow(
     }
     with ExitStack() as processes, QueueDB(shell["QUEUE_DB_URL"]) as db:
         feed = db.feed("orders")
-        feed.publish_many([("sent", {"order": 6}), ("paid", {"order": 7})])
         processes.enter_context(running([str(programs / "queue-db"), "work", "shop:worker"], shell, tmp_path))
         # As airflow standalone does, without the servers of logs: those listen on every address of the machine.
         logs = [
@@ -155,6 +155,9 @@ def test_a_message_starts_a_dag_in_all_processes_of_airflow(
             for command in (["api-server"], ["dag-processor"], ["scheduler", *NO_LOGS], ["triggerer", *NO_LOGS])
         ]
         end = time.monotonic() + PATIENCE
+        while not answers(int(shell["AIRFLOW__API__PORT"])) and time.monotonic() < end:
+            time.sleep(1)  # a task that starts before its server fails
+        feed.publish_many([("sent", {"order": 6}), ("paid", {"order": 7})])
         while not (success := runs(tmp_path)) and time.monotonic() < end:
             time.sleep(1)
         assert success, "\n".join(log.read_text()[-4000:] for log in logs)
@@ -162,6 +165,12 @@ def test_a_message_starts_a_dag_in_all_processes_of_airflow(
         while (left := {info.name: info.behind for info in feed.cursors()}) != {"airflow-paid": 0} and time.monotonic() < end:
             time.sleep(1)
         assert left == {"airflow-paid": 0}
+
+
+def answers(port: int) -> bool:
+    """Whether a server listens."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def runs(folder: Path) -> list[str]:
