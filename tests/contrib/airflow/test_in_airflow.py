@@ -97,7 +97,7 @@ def shell(programs: Path, installed: Path, home: Path, tmp_path: Path, fresh_url
 @contextmanager
 def running(command: Sequence[str], shell: dict[str, str], folder: Path) -> Iterator[Path]:
     """A program in the background, with its processes; the file that it writes to."""
-    output = folder / f"{command[1]}.log"
+    output = folder / f"{'-'.join(command[1:3]).replace('shop:', '')}.log"
     with output.open("w") as file:
         process = subprocess.Popen(command, env=shell, cwd=folder, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
     try:
@@ -122,7 +122,7 @@ def test_the_provider_keeps_its_promises(file: str, kind: str, shell: dict[str, 
 
 @ON
 def test_a_dag_enqueues_a_job_and_waits_for_its_worker(kind: str, shell: dict[str, str], programs: Path, tmp_path: Path) -> None:
-    with running([str(programs / "queue-db"), "work", "shop:worker"], shell, tmp_path):
+    with running([str(programs / "python"), "-m", "queue_db", "work", "shop:worker"], shell, tmp_path):
         said = ran([str(programs / "airflow"), "dags", "test", "bill"], shell, tmp_path, timeout=PATIENCE)
     assert "state=success" in said
     with QueueDB(shell["QUEUE_DB_URL"]) as db:
@@ -142,13 +142,14 @@ def test_a_message_starts_a_dag_in_all_processes_of_airflow(
         "AIRFLOW__API__BASE_URL": server,
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{server}/execution/",
         "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of this test alone, as long as sixty-four characters are",
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",  # seconds: on a busy machine the first answer takes longer than five
         "AIRFLOW__CORE__PARALLELISM": "2",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
     }
     with ExitStack() as processes, QueueDB(shell["QUEUE_DB_URL"]) as db:
         feed = db.feed("orders")
-        processes.enter_context(running([str(programs / "queue-db"), "work", "shop:worker"], shell, tmp_path))
+        processes.enter_context(running([str(programs / "python"), "-m", "queue_db", "work", "shop:worker"], shell, tmp_path))
         # As airflow standalone does, without the servers of logs: those listen on every address of the machine.
         logs = [
             processes.enter_context(running([str(programs / "airflow"), *command], shell, tmp_path))
