@@ -25,11 +25,13 @@ class TestCursors:
             first, second, *_ = cursor.read()
             assert cursor.ack(second) is Verdict.APPLIED
             assert cursor.ack(first) is Verdict.APPLIED, "it never moves back"
+            assert cursor.seq == second.seq
         with feed.cursor("billing") as cursor:
             assert [message.payload for message in cursor.read(limit=2)] == [2, 3]
             assert [message.payload for message in cursor.read(limit=9)] == [4, 5]
             assert cursor.read() == []
         with feed.cursor("audit") as cursor:
+            assert cursor.seq == 0
             assert [message.payload for message in cursor.follow(limit=4, idle=0)] == list(range(6))
 
     def test_what_to_do_with_trimmed_messages_is_checked_when_it_is_opened(self, feed: Feed) -> None:
@@ -79,7 +81,7 @@ class TestCursors:
         assert opened.ack(opened.read(1)[0])
         elsewhere = rival.feed(feed.name)
         resumed = elsewhere.resume("billing", opened.generation)
-        assert resumed.position == opened.position
+        assert (resumed.position, resumed.seq) == (opened.position, opened.seq)
         assert [message.payload for message in resumed.read(1)] == [1]
         assert resumed.ack(feed.end())
         assert feed.cursors()[0].behind == 0

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from tests.others.suite import CHECKOUT, Suite, _environment
 
 PAGES = CHECKOUT / "docs" / "integrations"
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^(?:```|~~~)(\w+)\n(.*?)^(?:```|~~~)", re.MULTILINE | re.DOTALL)
 
 
 def environment(of: Suite) -> Path:

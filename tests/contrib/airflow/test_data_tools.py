@@ -60,7 +60,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @POSTGRESQL
 def test_dagster_starts_a_run_for_each_message(kind: str, own_url: str, installed: Path, tmp_path: Path) -> None:
     programs = environment(tool("dagster", ("dagster==1.13.29",), ("postgresql", "migrate")))
-    (recipe,) = blocks("data-tools.md", "python")
+    (recipe,) = blocks("data-tools.md", "py")
     (tmp_path / "recipe.py").write_text(recipe.replace("postgresql://db/app", own_url))
     (tmp_path / "ticks.py").write_text(TICKS)
     with QueueDB(own_url) as db:
