@@ -124,8 +124,6 @@ class Core:
             _named_by_process.add(self)
         # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
-        #: Connections of drivers that lead to this database.
-        self._lent_here: WeakSet[Any] = WeakSet()
         self._schema_fits = False
         #: How the claims of some queues choose.
         self.policies = Policies()
@@ -314,12 +312,13 @@ class Core:
             name = found.driver.database(found.connection)
             if name is not None and name == self.database.engine.url.database:
                 return
+        known = self.database.lent.known
         with suppress(TypeError):
-            if found.connection in self._lent_here:
+            if found.connection in known:
                 return
         self._require_here(connection, asked=True)
         with suppress(TypeError):
-            self._lent_here.add(found.connection)
+            known.add(found.connection)
 
     def _require_here(self, connection: Connection, *, asked: bool = False) -> None:
         """Check that a caller's connection leads to this database, as far as can be seen.

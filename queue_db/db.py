@@ -14,6 +14,7 @@ from queue_db.core import Core
 from queue_db.database.database import Database
 from queue_db.database.replicas import Replicas
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
@@ -271,7 +272,7 @@ class QueueDB:
         """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
         return self.routes.topic(name)
 
-    def graph(self, name: str | None = None, *, keep: float = GRAPH_KEPT, using: Connection | Session | None = None) -> NewGraph:
+    def graph(self, name: str | None = None, *, keep: float = GRAPH_KEPT, using: Using | None = None) -> NewGraph:
         """Describe a graph of jobs in a ``with`` block; a coroutine uses ``async with``. The end of the block enqueues the jobs.
 
         All of them are enqueued, in one transaction, or none: also if the block raises an exception.
@@ -297,7 +298,7 @@ class QueueDB:
         names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
         return next_due(self.core, names)
 
-    def get(self, job_id: int, *, using: Connection | Session | None = None) -> Job:
+    def get(self, job_id: int, *, using: Using | None = None) -> Job:
         """The job with this id, live or dead, in any queue.
 
         :param using: a transaction of yours, in which the job is read: it sees jobs that the transaction has added.
@@ -350,7 +351,7 @@ class QueueDB:
         """
         return self.core.inspection.failures(queue, kind, error_class, limit)
 
-    def finished(self, job_id: int, *, using: Connection | Session | None = None) -> Finished:
+    def finished(self, job_id: int, *, using: Using | None = None) -> Finished:
         """The retained result of a completed job, until it expires.
 
         :param using: a transaction of yours, in which the result is read.

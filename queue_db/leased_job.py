@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, ca
 
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
+from queue_db.dialects.borrowed import AsyncUsing, Using, awaits, driver_of
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.in_graph import InGraph
 from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, batch_of, from_micros, graph_of, links_of
@@ -25,11 +26,9 @@ from queue_db.store.schema import NOTE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-    from sqlalchemy.orm import Session
+    from sqlalchemy.ext.asyncio import AsyncConnection
 else:
-    Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
-    AsyncConnection, AsyncSession = (type_hint("sqlalchemy.ext.asyncio", name) for name in ("AsyncConnection", "AsyncSession"))
+    Connection, AsyncConnection = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.ext.asyncio", "AsyncConnection")
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -72,7 +71,7 @@ class Settler(Protocol):
 
     name: str
 
-    def complete_many(self, jobs: list[LeasedJob], *, using: Connection | Session | None = None) -> list[Verdict]: ...
+    def complete_many(self, jobs: list[LeasedJob], *, using: Using | None = None) -> list[Verdict]: ...
     def fail_many(self, jobs: list[LeasedJob], error: BaseException | str, *, retry_in: float | None = None) -> list[Verdict]: ...
     def snooze_many(self, jobs: list[LeasedJob], seconds: float) -> list[Verdict]: ...
     def release_many(self, jobs: list[LeasedJob]) -> list[Verdict]: ...
@@ -322,12 +321,12 @@ class LeasedJob(Resumable, InGraph, JobData, Generic[Payload_co]):
         return JobTransaction(self)
 
     @overload
-    def complete(self, using: Connection | Session | None = None) -> Verdict: ...
+    def complete(self, using: Using | None = None) -> Verdict: ...
 
     @overload
-    def complete(self, using: AsyncConnection | AsyncSession) -> Awaitable[Verdict]: ...
+    def complete(self, using: AsyncUsing) -> Awaitable[Verdict]: ...
 
-    def complete(self, using: Connection | Session | AsyncConnection | AsyncSession | None = None) -> Verdict | Awaitable[Verdict]:
+    def complete(self, using: Using | AsyncUsing | None = None) -> Verdict | Awaitable[Verdict]:
         """The work is done: the job leaves the queue.
 
         With ``using`` the job leaves in the caller's transaction, together with the caller's own writes: exactly-once effect. Then
@@ -336,9 +335,9 @@ class LeasedJob(Resumable, InGraph, JobData, Generic[Payload_co]):
         """
         if using is not None and _is_for_tasks(using):
             return self._complete_in_task(using)
-        return self.source.complete_many([self], using=cast("Connection | Session | None", using))[0]
+        return self.source.complete_many([self], using=cast("Using | None", using))[0]
 
-    async def _complete_in_task(self, using: AsyncConnection | AsyncSession) -> Verdict:
+    async def _complete_in_task(self, using: AsyncUsing) -> Verdict:
         """:meth:`complete` for a coroutine, in a transaction of its event loop.
 
         :raises ConfigurationError: the connection belongs to another event loop.
@@ -449,9 +448,12 @@ class JobTransaction:
         confirm(self._job)
 
 
-def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
+def _is_for_tasks(using: object) -> TypeGuard[AsyncUsing]:
     """Whether ``using`` is a connection or session of asyncio, and the caller runs on an event loop and can await the verdict."""
-    if not (hasattr(using, "sync_session") or hasattr(using, "sync_connection")):
+    driver = driver_of(using)
+    # In a greenlet the verb itself awaits a driver's connection.
+    of_driver = driver is not None and driver.asynchronous and not awaits()
+    if not (of_driver or hasattr(using, "sync_session") or hasattr(using, "sync_connection")):
         return False
     try:
         asyncio.get_running_loop()

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import ATTEMPTS
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import LeaseLostError
 from queue_db.group_administration import GroupAdministration
 from queue_db.leased_job import LeasedJob
@@ -97,7 +98,7 @@ class Queue(QueueAdministration, GroupAdministration):
         group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> int: ...
 
     @overload
@@ -115,7 +116,7 @@ class Queue(QueueAdministration, GroupAdministration):
         group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> int | None: ...
 
     def enqueue(
@@ -132,7 +133,7 @@ class Queue(QueueAdministration, GroupAdministration):
         group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> int | None:
         """Add a job and return its id. With ``on_duplicate="skip"`` return None if a live job has the key.
 
@@ -176,7 +177,7 @@ class Queue(QueueAdministration, GroupAdministration):
         *,
         on_duplicate: Literal["raise", "replace", "debounce"] = "raise",
         ids: Literal[True] = True,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> list[int]: ...
 
     @overload
@@ -186,7 +187,7 @@ class Queue(QueueAdministration, GroupAdministration):
         *,
         on_duplicate: OnDuplicate,
         ids: Literal[True] = True,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> list[int | None]: ...
 
     @overload
@@ -196,7 +197,7 @@ class Queue(QueueAdministration, GroupAdministration):
         *,
         on_duplicate: OnDuplicate = "raise",
         ids: Literal[False],
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> int: ...
 
     @overload
@@ -206,7 +207,7 @@ class Queue(QueueAdministration, GroupAdministration):
         *,
         on_duplicate: OnDuplicate = "raise",
         ids: bool = True,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> list[int] | list[int | None] | int: ...
 
     def enqueue_many(
@@ -215,7 +216,7 @@ class Queue(QueueAdministration, GroupAdministration):
         *,
         on_duplicate: OnDuplicate = "raise",
         ids: bool = True,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> list[int] | list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
@@ -242,7 +243,7 @@ class Queue(QueueAdministration, GroupAdministration):
         then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
         *,
         on_duplicate: Literal["raise"] = "raise",
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> tuple[int, list[int]]: ...
 
     @overload
@@ -252,7 +253,7 @@ class Queue(QueueAdministration, GroupAdministration):
         then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
         *,
         on_duplicate: Literal["raise", "skip"],
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> tuple[int, list[int | None]]: ...
 
     def enqueue_batch(
@@ -261,7 +262,7 @@ class Queue(QueueAdministration, GroupAdministration):
         then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
         *,
         on_duplicate: Literal["raise", "skip"] = "raise",
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> tuple[int, list[int]] | tuple[int, list[int | None]]:
         """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all these jobs have left the queue.
 
@@ -387,7 +388,7 @@ class Queue(QueueAdministration, GroupAdministration):
         self,
         jobs: Sequence[LeasedJob],
         *,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
         results: Sequence[StoredResult | None] | None = None,
     ) -> list[Verdict]:
         """Complete these jobs, in one or two statements; return one verdict per job.

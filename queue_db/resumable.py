@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
+from queue_db.dialects.borrowed import Using
 from queue_db.slices import load, type_hint
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
 
     from queue_db.steps.resumption import JobState, Loop, Resumption
 else:
-    Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
+    Connection = type_hint("sqlalchemy", "Connection")
     JobState, Loop = (type_hint("queue_db.steps.resumption", name) for name in ("JobState", "Loop"))
 
 _P = ParamSpec("_P")
@@ -42,7 +42,7 @@ class Resumable:
         return _resumption(self).state
 
     @overload
-    def step(self, name: str, function: Callable[..., _T], /, *args: Any, using: Connection | Session, **kwargs: Any) -> _T: ...
+    def step(self, name: str, function: Callable[..., _T], /, *args: Any, using: Using, **kwargs: Any) -> _T: ...
 
     @overload
     def step(self, name: str, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...

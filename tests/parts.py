@@ -46,6 +46,7 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/sql": KINDS,
     # What the drivers differ in.
     "tests/aio": ("sqlite", "postgresql"),
+    "tests/drivers": ("sqlite", "postgresql", "mariadb"),
     # An interrupt while a statement runs: on SQLite a cursor that is kept holds the lock of the file.
     "tests/faults/test_interrupts": ("sqlite", "postgresql"),
     # A command, or a request, calls a verb, which tests/conformance runs on each database.
@@ -69,6 +70,7 @@ TWINS: dict[str, Sequence[str]] = {
     "tests/aio/test_conformance_in_greenlets.py": ("mariadb",),
     "tests/cli/test_cli_commands.py": (),
     "tests/conformance": (),
+    "tests/drivers": (),
     "tests/faults": (),
     "tests/feeds/plans": (),
     "tests/feeds/test_isolation.py": (),

@@ -21,6 +21,9 @@ ERROR = re.compile(r"program\.py:(\d+): error: .*\[([a-z-]+)\]$")
 
 #: Each line that ends with a comment ``# E: code`` is an error, and no other is.
 PROGRAM = """
+import sqlite3
+import django.db
+import psycopg
 from typing import Any, assert_type
 from dataclasses import dataclass
 from collections.abc import Sequence
@@ -44,6 +47,10 @@ def enqueues(db: QueueDB, policy: OnDuplicate, text: str) -> None:
     assert_type(queue.enqueue("k", on_duplicate="replace", unique_key="a"), int)
     assert_type(queue.enqueue("k", on_duplicate="skip", unique_key="a"), int | None)
     assert_type(queue.enqueue("k", on_duplicate=policy), int | None)
+    queue.enqueue("k", using=sqlite3.connect("x"))
+    queue.enqueue("k", using=psycopg.connect())
+    queue.enqueue("k", using=django.db.connection)
+    queue.enqueue("k", using=db)  # E: call-overload
     queue.enqueue("k", on_duplicate="skpi")  # E: call-overload
     queue.enqueue("k", on_duplicate=text)  # E: call-overload
     assert_type(queue.enqueue_many([("k", 1)]), list[int])
@@ -69,6 +76,8 @@ async def awaited(db: AsyncQueueDB) -> None:
     queue = db.queue("mail")
     assert_type(await queue.enqueue("k"), int)
     assert_type(await queue.enqueue("k", on_duplicate="skip", unique_key="a"), int | None)
+    await queue.enqueue("k", using=await psycopg.AsyncConnection.connect())
+    await queue.enqueue("k", using=psycopg.connect())  # E: call-overload
     await queue.enqueue("k", on_duplicate="skpi")  # E: call-overload
     assert_type(await queue.enqueue_many([("k", 1)]), list[int])
     assert_type(await queue.enqueue_batch([("k", 1)], ("then", 1)), tuple[int, list[int]])

@@ -136,14 +136,14 @@ TWINS = {twin.twin: twin for twins in FILES.values() for twin in twins}
 #: Type → the type for asyncio.
 TYPES = {
     **{twin.name: twin.twin for twin in TWINS.values()},
-    **{name: f"Async{name}" for name in ("Connection", "Session", "Engine", "Iterator")},
+    **{name: f"Async{name}" for name in ("Connection", "Session", "Engine", "Iterator", "Using")},
 }
 
 WORDS = {"a Connection or Session": "an AsyncConnection or AsyncSession"}
 
 #: Type of an argument → the function that makes the synchronous argument of it.
 ARGUMENTS = {
-    "AsyncConnection | AsyncSession | None": "joined",
+    "AsyncUsing | None": "joined",
     "AsyncConnection | None": "opened",
     "Sequence[AsyncLeasedJob]": "settled",
 }
@@ -158,6 +158,7 @@ MODULES = {
     **dict.fromkeys(("joined", "opened", "run", "within"), "queue_db.concurrency.greenlets"),
     **dict.fromkeys(("AsyncIterator", "Generator"), "collections.abc"),
     "asynccontextmanager": "contextlib",
+    "AsyncUsing": "queue_db.dialects.borrowed",
     "settled": "queue_db.aio.bases",
 }
 

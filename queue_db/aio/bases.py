@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queue_db.concurrency.greenlets import run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.leased_job import JobData, LeasedJob, Payload_co
 from queue_db.queue import Queue
 from queue_db.slices import load, type_hint
@@ -84,7 +85,7 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
         function: Callable[..., Coroutine[Any, Any, _T]],
         /,
         *args: Any,
-        using: AsyncConnection | AsyncSession,
+        using: AsyncUsing,
         **kwargs: Any,
     ) -> _T: ...
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queue_db import backoff
 from queue_db.aio.opening import Opening
@@ -15,6 +15,7 @@ from queue_db.aio.queue import AsyncQueue
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.greenlets import joined, opened, run
 from queue_db.db import ERRORS_KEPT, GRAPH_KEPT, MAX_PAYLOAD
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.removal import Removal
 from queue_db.slices import load, type_hint
@@ -260,9 +261,7 @@ class AsyncQueueDB(Opening):
         twin: AsyncTopic = load("routes.aio", "AsyncTopic")(found)
         return twin
 
-    def graph(
-        self, name: str | None = None, *, keep: float = GRAPH_KEPT, using: AsyncConnection | AsyncSession | None = None
-    ) -> NewGraph:
+    def graph(self, name: str | None = None, *, keep: float = GRAPH_KEPT, using: AsyncUsing | None = None) -> NewGraph:
         """Describe a graph of jobs in a ``with`` block; a coroutine uses ``async with``. The end of the block enqueues the jobs.
 
         All of them are enqueued, in one transaction, or none: also if the block raises an exception.
@@ -284,7 +283,7 @@ class AsyncQueueDB(Opening):
         """
         return await run(self._db.next_due, queues)
 
-    async def get(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> Job:
+    async def get(self, job_id: int, *, using: AsyncUsing | None = None) -> Job:
         """The job with this id, live or dead, in any queue.
 
         :param using: a transaction of yours, in which the job is read: it sees jobs that the transaction has added.
@@ -332,7 +331,7 @@ class AsyncQueueDB(Opening):
         """
         return await run(self._db.failures, queue, kind=kind, error_class=error_class, limit=limit)
 
-    async def finished(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> Finished:
+    async def finished(self, job_id: int, *, using: AsyncUsing | None = None) -> Finished:
         """The retained result of a completed job, until it expires.
 
         :param using: a transaction of yours, in which the result is read.

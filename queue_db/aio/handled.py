@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.opening import ForThreads
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.errors import ConfigurationError
 from queue_db.leased_job import LeasedJob, Payload_co
 from queue_db.model import Verdict
@@ -37,7 +38,7 @@ class HandledJob(AsyncLeasedJob[Payload_co]):
         async with self.leased.transaction() as connection:
             yield connection
 
-    async def complete(self, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
+    async def complete(self, using: AsyncUsing | None = None) -> Verdict:
         if using is None:
             return await self._run(self.leased.complete)
         return await run(self.leased.complete, joined(using))

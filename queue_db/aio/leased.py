@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queue_db.aio.bases import LeasedJobTwin
 from queue_db.concurrency.greenlets import joined, within
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.leased_job import Payload_co
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
@@ -68,7 +69,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         async with within(self.leased.transaction()) as connection:
             yield connection
 
-    async def complete(self, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
+    async def complete(self, using: AsyncUsing | None = None) -> Verdict:
         """The work is done: the job leaves the queue.
 
         With ``using`` the job leaves in the caller's transaction, together with the caller's own writes: exactly-once effect. Then

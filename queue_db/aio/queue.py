@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queue_db.aio.bases import QueueTwin, settled
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.concurrency.greenlets import joined, run, within
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.model import (
     UNCHANGED,
     Controls,
@@ -55,7 +56,7 @@ class AsyncQueue(QueueTwin):
         group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> int: ...
 
     @overload
@@ -73,7 +74,7 @@ class AsyncQueue(QueueTwin):
         group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> int | None: ...
 
     async def enqueue(
@@ -90,7 +91,7 @@ class AsyncQueue(QueueTwin):
         group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> int | None:
         """Add a job and return its id. With ``on_duplicate="skip"`` return None if a live job has the key.
 
@@ -134,7 +135,7 @@ class AsyncQueue(QueueTwin):
         *,
         on_duplicate: Literal["raise", "replace", "debounce"] = "raise",
         ids: Literal[True] = True,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> list[int]: ...
 
     @overload
@@ -144,7 +145,7 @@ class AsyncQueue(QueueTwin):
         *,
         on_duplicate: OnDuplicate,
         ids: Literal[True] = True,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> list[int | None]: ...
 
     @overload
@@ -154,7 +155,7 @@ class AsyncQueue(QueueTwin):
         *,
         on_duplicate: OnDuplicate = "raise",
         ids: Literal[False],
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> int: ...
 
     @overload
@@ -164,7 +165,7 @@ class AsyncQueue(QueueTwin):
         *,
         on_duplicate: OnDuplicate = "raise",
         ids: bool = True,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> list[int] | list[int | None] | int: ...
 
     async def enqueue_many(
@@ -173,7 +174,7 @@ class AsyncQueue(QueueTwin):
         *,
         on_duplicate: OnDuplicate = "raise",
         ids: bool = True,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> list[int] | list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
@@ -192,7 +193,7 @@ class AsyncQueue(QueueTwin):
         then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
         *,
         on_duplicate: Literal["raise"] = "raise",
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> tuple[int, list[int]]: ...
 
     @overload
@@ -202,7 +203,7 @@ class AsyncQueue(QueueTwin):
         then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
         *,
         on_duplicate: Literal["raise", "skip"],
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> tuple[int, list[int | None]]: ...
 
     async def enqueue_batch(
@@ -211,7 +212,7 @@ class AsyncQueue(QueueTwin):
         then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
         *,
         on_duplicate: Literal["raise", "skip"] = "raise",
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> tuple[int, list[int]] | tuple[int, list[int | None]]:
         """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all these jobs have left the queue.
 
@@ -294,7 +295,7 @@ class AsyncQueue(QueueTwin):
         self,
         jobs: Sequence[AsyncLeasedJob],
         *,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
         results: Sequence[StoredResult | None] | None = None,
     ) -> list[Verdict]:
         """Complete these jobs, in one or two statements; return one verdict per job.

@@ -6,9 +6,9 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
@@ -52,12 +52,15 @@ async def within(block: AbstractContextManager[Connection]) -> AsyncIterator[Asy
         await run(block.__exit__, None, None, None)
 
 
-def joined(using: AsyncConnection | AsyncSession | None) -> Connection | Session | None:
-    """The synchronous connection or session behind ``using``.
+def joined(using: Any) -> Any:
+    """The synchronous connection or session behind ``using``. A driver's connection stays as it is.
 
     :raises ConfigurationError: ``using`` is neither a connection nor a session, or is a connection that is not open.
     """
-    return using.sync_session if isinstance(using, AsyncSession) else opened(using)
+    if isinstance(using, AsyncSession):
+        return using.sync_session
+    of_sqlalchemy: Any = using if isinstance(using, AsyncConnection | Connection | Session | Engine) else None
+    return using if of_sqlalchemy is None else opened(of_sqlalchemy)
 
 
 def opened(connection: AsyncConnection | None) -> Connection | None:

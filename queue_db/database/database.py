@@ -34,6 +34,7 @@ from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.transaction import ATTEMPTS, Haste, OwnTransaction, Run
 from queue_db.database.urls import parse_url, wrong_sort
 from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, dialect_of, transactions
+from queue_db.dialects.borrowed import Using
 from queue_db.dialects.raw_cursor import PARAMSTYLES
 from queue_db.errors import (
     ConfigurationError,
@@ -49,7 +50,6 @@ from queue_db.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy.orm import Session
 
 _T = TypeVar("_T")
 
@@ -105,7 +105,8 @@ class Database:
         self.counters = Counters()
         #: ``with database.haste:`` is a block in which the transactions of this thread wait for a lock once.
         self.haste = Haste()
-        self._lent = driver_connections.DriverConnections()
+        #: Connections of drivers and of Django that callers lend.
+        self.lent = driver_connections.DriverConnections()
         self.after_fork()
         reset_after_fork(self)
         try:
@@ -331,7 +332,7 @@ class Database:
         if not isinstance(using, Connection):
             found = driver_connections.given(using, asynchronous=self.asynchronous)
         try:
-            with self._errors(name), nullcontext(using) if found is None else self._lent.lent(found) as given:
+            with self._errors(name), nullcontext(using) if found is None else self.lent.connection(found) as given:
                 yield self._callers(given, name, checked=found is not None)
         except StorageError as error:
             cause = error.__cause__
@@ -339,10 +340,10 @@ class Database:
                 error.add_note(_OLD_SNAPSHOT)
             raise
 
-    def _callers(self, using: Connection | Session, name: str, *, checked: bool) -> Connection:
+    def _callers(self, using: Using, name: str, *, checked: bool) -> Connection:
         """The caller's connection, checked, in a transaction. ``checked``: it is known to have one."""
         with self._errors(name, _REMEDIES_AT_START):
-            connection = using if isinstance(using, Connection) else _connection_of(using)
+            connection = using if isinstance(using, Connection) else _connection_of(using, asynchronous=self.asynchronous)
             if connection.dialect.name not in {self.engine.dialect.name, *type(self.dialect).names}:
                 raise ConfigurationError(
                     f"using= is a connection to {connection.dialect.name}, but this queue is in {self.engine.dialect.name}"
@@ -398,7 +399,7 @@ class Database:
         self._dispose(self.engine)
 
 
-def _connection_of(using: Any) -> Connection:
+def _connection_of(using: Any, *, asynchronous: bool) -> Connection:
     if hasattr(using, "sync_session") or hasattr(using, "sync_connection"):
         raise ConfigurationError(wrong_sort(f"using={type(using).__name__}", "a Connection or Session", asynchronous=False))
     # Only sessions have both get_bind and connection. A raw connection of SQLite may have a callable ``connection`` as well.
@@ -407,6 +408,5 @@ def _connection_of(using: Any) -> Connection:
         found = connection()
         if isinstance(found, Connection):
             return found
-    raise ConfigurationError(
-        f"using= takes a SQLAlchemy Connection or Session, or {driver_connections.TAKEN}, not {type(using).__name__}"
-    )
+    taken = driver_connections.TAKEN_ON_A_LOOP if asynchronous else driver_connections.TAKEN
+    raise ConfigurationError(f"using= takes {taken}, not {type(using).__name__}")

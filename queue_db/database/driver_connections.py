@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.pool import NullPool, PoolProxiedConnection
-from sqlalchemy.util.concurrency import in_greenlet
 
 from queue_db.database.urls import wrong_sort
-from queue_db.dialects.borrowed import Driver, State, driver_of
+from queue_db.dialects.borrowed import Driver, State, awaits, driver_of
 from queue_db.errors import ConfigurationError
 
 #: What ``using=`` takes, for messages.
-TAKEN = "an open connection of psycopg, psycopg2, asyncpg, PyMySQL, mysqlclient, sqlite3 or Django"
+TAKEN = "a SQLAlchemy Connection or Session, or an open connection of psycopg, psycopg2, PyMySQL, mysqlclient, sqlite3 or Django"
+TAKEN_ON_A_LOOP = "a SQLAlchemy AsyncConnection or AsyncSession, or an open connection of asyncpg or psycopg for asyncio"
 
 _DJANGO = "with transaction.atomic()"
 
@@ -47,7 +48,7 @@ def given(using: Any, *, asynchronous: bool) -> Given | None:
     if driver is None:
         return None
     name = f"using={type(using).__name__}"
-    if driver.asynchronous and not in_greenlet():
+    if driver.asynchronous and not awaits():
         raise ConfigurationError(wrong_sort(name, "a connection that is not for asyncio", asynchronous=False))
     if asynchronous and not driver.asynchronous:
         raise ConfigurationError(wrong_sort(name, "a connection of asyncpg or psycopg.AsyncConnection", asynchronous=True))
@@ -80,9 +81,11 @@ class DriverConnections:
 
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
+        #: Connections of drivers that are known to lead to the database of the queue.
+        self.known: WeakSet[Any] = WeakSet()
 
     @contextmanager
-    def lent(self, found: Given) -> Iterator[Connection]:
+    def connection(self, found: Given) -> Iterator[Connection]:
         """A connection for SQLAlchemy that cannot end the caller's transaction, and leaves the caller's settings as they were.
 
         :raises DBAPIError: the server refuses what the first connection of a driver is asked.
@@ -102,10 +105,25 @@ class DriverConnections:
 def _engine(driver: Driver) -> Engine:
     """An engine whose connections are those of :data:`_lent`. It has no listeners, so it changes nothing on a connection."""
     url = make_url(f"{driver.url}://")
-    kind: Any = url.get_dialect(_is_async=driver.asynchronous)
+    kind = _with_own_savepoints(url.get_dialect(_is_async=driver.asynchronous))
     dialect = kind(dbapi=kind.import_dbapi(), **driver.options)
     pool = NullPool(_lent.get, reset_on_return=None, dialect=dialect)
     return Engine(pool, dialect, url, hide_parameters=True)
+
+
+def _with_own_savepoints(kind: Any) -> Any:
+    """A class of SQLAlchemy dialects whose savepoints have names of their own.
+
+    SQLAlchemy counts savepoints for each of its connections, and so would use a name that an application's SQLAlchemy has used on
+    this driver's connection. MySQL then forgets the first savepoint.
+    """
+
+    def named(verb: str) -> Callable[[Any, Connection, str], None]:
+        return lambda self, connection, name: getattr(kind, verb)(self, connection, f"queue_db_{name}")
+
+    verbs = ("do_savepoint", "do_rollback_to_savepoint", "do_release_savepoint")
+    # SQLAlchemy caches compiled statements only for classes that say so themselves.
+    return type(kind.__name__, (kind,), {"supports_statement_cache": True} | {verb: named(verb) for verb in verbs})
 
 
 @contextmanager

@@ -5,14 +5,52 @@ No driver is imported here: whoever lends a connection has imported its driver.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.util.concurrency import in_greenlet
+
+from queue_db.slices import type_hint
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
+
+
+class DriverConnection(Protocol):
+    """An open connection of psycopg, psycopg2, PyMySQL, mysqlclient, sqlite3 or Django, with a transaction."""
+
+    def cursor(self) -> Any: ...
+    def commit(self) -> Any: ...
+    def rollback(self) -> Any: ...
+    def close(self) -> Any: ...
+
+
+class AsyncDriverConnection(Protocol):
+    """An open connection of asyncpg, or psycopg's for asyncio, with a transaction."""
+
+    @property
+    def transaction(self) -> Any: ...
+    @property
+    def execute(self) -> Callable[..., Awaitable[Any]]: ...
+
+
+if TYPE_CHECKING:
+    #: What ``using=`` takes: a connection with a transaction.
+    Using: TypeAlias = Connection | Session | DriverConnection
+    #: What ``using=`` takes in a coroutine.
+    AsyncUsing: TypeAlias = AsyncConnection | AsyncSession | AsyncDriverConnection
+else:
+    _OF_ASYNCIO = "sqlalchemy.ext.asyncio"
+    Using = type_hint("sqlalchemy", "Connection") | type_hint("sqlalchemy.orm", "Session") | DriverConnection
+    AsyncUsing = type_hint(_OF_ASYNCIO, "AsyncConnection") | type_hint(_OF_ASYNCIO, "AsyncSession") | AsyncDriverConnection
 
 
 class State(Enum):
@@ -293,14 +331,17 @@ def _counting(kind: type[Any]) -> type[Any]:
 
     def execute(self: Any, *arguments: Any) -> Any:
         found = kind.execute(self, *arguments)
-        told = _message(self.connection)
-        if told.startswith("Rows matched: "):
-            self.rowcount = found = int(told.split()[2])
+        matched = _MATCHED.search(_message(self.connection))
+        if matched:
+            self.rowcount = found = int(matched[1])
         return found
 
     # mysqlclient would divide the rows of an INSERT into statements of 64 KB, and queue_db/dialects/mysql_inserts.py expects one.
     return type("Cursor", (kind,), {"execute": execute, "max_stmt_length": _STATEMENT})
 
+
+# In PyMySQL's message, the length of the text stands before it.
+_MATCHED = re.compile(r"^.?Rows matched: (\d+)", re.DOTALL)
 
 # The bytes of one statement of several rows, as with PyMySQL.
 _STATEMENT = 1_024_000
@@ -351,6 +392,14 @@ class SQLite3(Driver):
 
 #: What ``using=`` takes besides connections of SQLAlchemy.
 DRIVERS: Sequence[Driver] = (Psycopg(), AsyncPsycopg(), Psycopg2(), Asyncpg(), PyMySQL(), MySQLClient(), SQLite3())
+
+
+def awaits() -> bool:
+    """Whether this code runs in a greenlet of SQLAlchemy, where connections for asyncio are used."""
+    try:
+        return in_greenlet()
+    except (ImportError, ValueError):  # the package greenlet is not installed
+        return False
 
 
 def driver_of(using: object) -> Driver | None:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError, FeedError, NoSuchFeedError, asking
 from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
@@ -61,9 +60,7 @@ class MessageClaim:
     def __repr__(self) -> str:
         return f"<MessageClaim {self.id} of {self.feed!r}, {len(self.messages)} messages>"
 
-    def delete(
-        self, messages: Message | str | Iterable[Message | str] | None = None, *, using: Connection | Session | None = None
-    ) -> int:
+    def delete(self, messages: Message | str | Iterable[Message | str] | None = None, *, using: Using | None = None) -> int:
         """Delete these messages, which are done; without ``messages`` all that are left of the claim. Return how many.
 
         :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect.
@@ -126,7 +123,7 @@ def claim(feed: Feed, limit: int, lease: float, grace: float) -> MessageClaim | 
             return None
 
 
-def pop(feed: Feed, limit: int, using: Connection | Session | None) -> list[Message]:
+def pop(feed: Feed, limit: int, using: Using | None) -> list[Message]:
     """Delete the first messages that are free and return them."""
     arguments.whole("limit", limit, 1, MOST_CLAIMED)
     if using is not None:
@@ -153,9 +150,7 @@ def find_claim(feed: Feed, claim_id: str) -> MessageClaim:
     return MessageClaim(feed, claim_id, row, feed.core.read("feeds.find_claim", claims.find_claim, row, _id(claim_id)))
 
 
-def delete(
-    feed: Feed, messages: Message | str | Iterable[Message | str], claim_id: str | None, using: Connection | Session | None
-) -> int:
+def delete(feed: Feed, messages: Message | str | Iterable[Message | str], claim_id: str | None, using: Using | None) -> int:
     """Delete messages, under a claim or without one."""
     row = of(feed)
     # The claim itself says whether it has them, also after a purge.

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError, asking
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
@@ -161,7 +160,7 @@ class Cursor:
                 # The next read extends the hold.
                 waiting.wait(min(left, max(0.0, self._extend_at - now)))
 
-    def ack(self, upto: Message | str, *, using: Connection | Session | None = None) -> Verdict:
+    def ack(self, upto: Message | str, *, using: Using | None = None) -> Verdict:
         """Acknowledge a message (or a position) and all before it. It never moves back.
 
         :param using: a connection or session with a transaction: the cursor moves when it commits, together with the effect.

@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import FeedError, NoSuchCursorError, NoSuchFeedError
 from queue_db.feeds import claims, cursor_rows, numbering, reading
 from queue_db.feeds.building import MOST
@@ -76,7 +75,7 @@ class Feed:
         delay: float | None = None,
         expires_in: float | None = None,
         idempotency_key: str | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> str:
         """Publish one message; return its id: its position, or, where it has no number yet (``ranked``), a longer text.
 
@@ -105,7 +104,7 @@ class Feed:
         *,
         client: str | None = None,
         idempotency_key: str | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> list[str]:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
@@ -222,7 +221,7 @@ class Feed:
         """
         return claims.claim(self, limit, lease, grace)
 
-    def pop(self, limit: int = 1, *, using: Connection | Session | None = None) -> list[Message]:
+    def pop(self, limit: int = 1, *, using: Using | None = None) -> list[Message]:
         """Delete the first messages that are free, up to ``limit``, and return them: at most once, if this process dies.
 
         :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect, and
@@ -251,7 +250,7 @@ class Feed:
         messages: Message | str | Iterable[Message | str],
         *,
         claim: str | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> int:
         """Delete messages, or those with these positions, up to 10,000, for all readers; all or none. Return how many.
 

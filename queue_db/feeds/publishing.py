@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.concurrency.batching import Batcher
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import FeedError, StorageError, TransientStorageError, asking
 from queue_db.feeds.building import MessageBuilder
@@ -27,8 +26,6 @@ from queue_db.feeds.store.rows import FeedRow
 from queue_db.store import Transaction
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
     from queue_db.feeds.feed import Feed
 
 log = logging.getLogger("queue_db.feeds")
@@ -62,7 +59,7 @@ class Publisher:
         self._trim_at = self._forget_at = time.monotonic() + _TRIM_EVERY
 
     def publish(
-        self, new_messages: Iterable[Any], client: str | None, using: Connection | Session | None, idempotency_key: str | None
+        self, new_messages: Iterable[Any], client: str | None, using: Using | None, idempotency_key: str | None
     ) -> list[str]:
         """Publish messages, all or none; return their ids."""
         listed = arguments.members("messages", new_messages, "messages")
@@ -81,7 +78,7 @@ class Publisher:
             self.after_publish(row)
         return _ids(row, first, new)
 
-    def _publish_once(self, new: Sequence[NewMessage], using: Connection | Session | None, keyed: Keyed) -> list[str]:
+    def _publish_once(self, new: Sequence[NewMessage], using: Using | None, keyed: Keyed) -> list[str]:
         """Publish, unless this was published before with the same key."""
 
         def publish(tx: Transaction) -> list[str]:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.core import ONCE
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, NoSuchCursorError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds import numbering
@@ -248,9 +247,7 @@ class Span:
         feed = self.cursor.feed.name
         return f"<Span {self.fence} of {feed!r} {self.cursor.name!r}, {len(self.messages)} messages, attempt {self.attempts}>"
 
-    def complete(
-        self, messages: Message | Iterable[Message] | None = None, *, using: Connection | Session | None = None
-    ) -> Verdict:
+    def complete(self, messages: Message | Iterable[Message] | None = None, *, using: Using | None = None) -> Verdict:
         """These messages are done; without ``messages`` all that are left, and the span ends.
 
         :param using: a connection or session with a transaction: they are done when it commits, together with the effect. Then call
@@ -266,7 +263,7 @@ class Span:
         error: BaseException | str,
         retry_in: float | None = None,
         *,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> Verdict:
         """The message could not be done: it becomes a job, with its kind, payload and headers, and its key as group.
 
@@ -300,7 +297,7 @@ class Span:
         seqs: Sequence[int] | None,
         failures: Sequence[Failure] = (),
         *,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
         release: bool = False,
         wait: bool = True,
     ) -> Verdict:

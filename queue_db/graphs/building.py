@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Unpack, overload
-
-from sqlalchemy import Connection
+from typing import Any, Protocol, Self, TypeAlias, TypedDict, Unpack, overload
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, ConfigurationError, DuplicateJobError
 from queue_db.graphs import order
@@ -25,9 +24,6 @@ from queue_db.model import NewJob
 from queue_db.store import Transaction
 from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.new_jobs import OPTIONS, JobBuilder
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 _ENQUEUE = Run("enqueue_graph")
 _JOIN = Run("join_graph")
@@ -268,7 +264,7 @@ class NewGraph:
         await run(self.__exit__, kind, error, trace)
 
 
-def new_graph(core: Core, name: str | None, keep: float, using: Connection | Session | None) -> NewGraph:
+def new_graph(core: Core, name: str | None, keep: float, using: Using | None) -> NewGraph:
     """The block of a new graph."""
     name = None if name is None else arguments.name("name", name, NAME_LENGTH)
     lasts = arguments.seconds("keep", keep)
@@ -298,7 +294,7 @@ def joining(core: Core, at: Callable[[], Joining], prefix: str) -> NewGraph:
 def _in_transaction(
     core: Core,
     how: Run,
-    using: Connection | Session | None,
+    using: Using | None,
     insert: Callable[[Transaction], tuple[int, Sequence[int]]],
     planned: Sequence[Planned],
 ) -> tuple[int, Sequence[int]]:

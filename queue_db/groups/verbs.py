@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
-
-from sqlalchemy import Connection
+from typing import Any
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError
 from queue_db.groups.store import batches, groups
 from queue_db.model import NewJob, from_micros
@@ -22,9 +21,6 @@ from queue_db.store.portions import portions
 from queue_db.strategies import policies
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.new_jobs import JobBuilder, policy, with_headers
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 _BATCH = Run("enqueue_batch")
 _ORDER = Run("groups.order", upserts=True)
@@ -85,7 +81,7 @@ class Groups:
         jobs: Iterable[Any],
         then: Any,
         on_duplicate: str,
-        using: Connection | Session | None,
+        using: Using | None,
     ) -> tuple[int, list[int | None]]:
         chosen = policy(on_duplicate)
         if chosen.last_wins:

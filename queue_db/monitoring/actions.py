@@ -6,23 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Row
 
 from queue_db import arguments
 from queue_db.core import Core, observe
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
 from queue_db.monitoring.store import actions
 from queue_db.monitoring.tables import ACTION_LENGTH, TARGET_LENGTH, WHO_LENGTH
-from queue_db.slices import type_hint
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
-else:
-    Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
 
 #: Longest detail of an action, characters of JSON.
 MAX_DETAIL = 10_000
@@ -55,7 +49,7 @@ class Actions:
         number: int | None = None,
         detail: Mapping[str, Any] | None = None,
         *,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> None:
         """Record an action that was done.
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.monitoring.actions import Action, Actions
 from queue_db.monitoring.metrics import Metrics, QueueMetrics
 from queue_db.monitoring.store.metrics import FINE
@@ -27,7 +26,7 @@ class AsyncActions(Twin[Actions]):
         number: int | None = None,
         detail: Mapping[str, Any] | None = None,
         *,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> None:
         """Record an action that was done.
 

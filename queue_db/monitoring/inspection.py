@@ -6,29 +6,22 @@ import json
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from sqlalchemy import Connection
+from typing import Any
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.core import Core, observe, read_within
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Job, State, from_micros
 from queue_db.monitoring.failures import FailureGroup, grouped
 from queue_db.monitoring.listing import list_jobs
 from queue_db.monitoring.model import Finished, JobError, JobPage, QueueStats, WorkerInfo
 from queue_db.monitoring.store import counts, jobs
-from queue_db.slices import type_hint
 from queue_db.store import worker_registry
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.job_rows import job_from_row
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-else:
-    Session = type_hint("sqlalchemy.orm", "Session")
 
 # Seconds between two reads while waiting for a result: the first pause and the longest.
 _FIRST_WAIT = 0.005
@@ -84,7 +77,7 @@ class Inspection:
 
     # --- a job ------------------------------------------------------------------------------------------------------
 
-    def state(self, job_id: int, using: Connection | Session | None = None) -> State:
+    def state(self, job_id: int, using: Using | None = None) -> State:
         return read_within(self._core, using, "monitoring.state", jobs.state, _checked(job_id))
 
     def live(self, ids: Sequence[int]) -> set[int]:
@@ -101,7 +94,7 @@ class Inspection:
 
     # --- results ----------------------------------------------------------------------------------------------------
 
-    def finished(self, job_id: int, using: Connection | Session | None = None) -> Finished:
+    def finished(self, job_id: int, using: Using | None = None) -> Finished:
         row = read_within(self._core, using, "monitoring.finished", jobs.finished, _checked(job_id))
         if row is None:
             state = self.state(job_id, using)

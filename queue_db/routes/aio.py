@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.feeds.settings import OnTrimmed
 from queue_db.routes.patterns import PatternForm
 from queue_db.routes.plan import Dry
@@ -29,7 +28,7 @@ class AsyncTopic(Twin[Topic]):
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
         idempotency_key: str | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> int:
         """Publish one message: its routes act in one transaction, all or none. Return how many acted; 0: no route has it.
 
@@ -60,7 +59,7 @@ class AsyncTopic(Twin[Topic]):
         *,
         client: str | None = None,
         idempotency_key: str | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> int:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
@@ -225,7 +224,7 @@ class AsyncRoutes(Twin[Routes]):
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> int:
         """Let one route act for a message, whatever patterns it has; return how many routes acted: 1, or those it is forwarded to.
 

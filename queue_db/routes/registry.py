@@ -10,12 +10,11 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.codecs import JSONCodec
 from queue_db.core import Core
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError, RouteError
 from queue_db.feeds import Feed, Message
 from queue_db.feeds.building import MOST
@@ -262,7 +261,7 @@ class Routes:
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> int:
         """Let one route act for a message, whatever patterns it has; return how many routes acted: 1, or those it is forwarded to.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.building import MessageBuilder
 from queue_db.feeds.store import publishes
@@ -49,7 +48,7 @@ class Topic:
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
         idempotency_key: str | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> int:
         """Publish one message: its routes act in one transaction, all or none. Return how many acted; 0: no route has it.
 
@@ -72,7 +71,7 @@ class Topic:
         *,
         client: str | None = None,
         idempotency_key: str | None = None,
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> int:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 

@@ -5,26 +5,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.steps.registry import Step, Steps
 
 
 class AsyncSteps(Twin[Steps]):
     """The steps of the jobs of one database."""
 
-    async def list(self, job_id: int, *, using: AsyncConnection | AsyncSession | None = None) -> list[Step]:
+    async def list(self, job_id: int, *, using: AsyncUsing | None = None) -> list[Step]:
         """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left.
 
         :param using: a transaction of yours, in which they are read.
         """
         return await run(self._sync.list, job_id, using=joined(using))
 
-    async def send(
-        self, job_id: int, signal: str, payload: Any = None, *, using: AsyncConnection | AsyncSession | None = None
-    ) -> bool:
+    async def send(self, job_id: int, signal: str, payload: Any = None, *, using: AsyncUsing | None = None) -> bool:
         """Send a signal to a job: it runs again if it waits for it, and finds it if it waits later. The first one counts.
 
         :param payload: JSON of at most 64 KB, which ``job.wait_for(signal)`` returns.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from queue_db.codecs import Codec
 from queue_db.core import Core
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import to_micros
@@ -24,9 +25,7 @@ from queue_db.verbs.running import EXTENSIONS, LOOK, Verbs, leases_in_motion
 from queue_db.verbs.settle import SNOOZE
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
-    from sqlalchemy.orm import Session
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -50,13 +49,13 @@ class Records(Protocol):
     def read(self) -> tuple[int, dict[Key, Record]]:
         """The time in microseconds, and all records of the job."""
 
-    def find(self, key: Key, using: Connection | Session | None) -> Record | None:
+    def find(self, key: Key, using: Using | None) -> Record | None:
         """A record as the transaction of ``using`` sees it, or one of its own.
 
         :raises ConfigurationError: ``using`` is no connection, leads to another database, or has no transaction.
         """
 
-    def write(self, key: Key, record: Record, using: Connection | Session | None = None) -> bool:
+    def write(self, key: Key, record: Record, using: Using | None = None) -> bool:
         """Store a record, in the transaction of ``using`` or in one of its own; False: the lease is lost, nothing was stored."""
 
     def expire(self, key: Key) -> Record:
@@ -90,13 +89,13 @@ class StoredRecords:
     def read(self) -> tuple[int, dict[Key, Record]]:
         return self._core.read("steps.records", store.records, self._row)
 
-    def find(self, key: Key, using: Connection | Session | None) -> Record | None:
+    def find(self, key: Key, using: Using | None) -> Record | None:
         if using is None:
             return self._core.read("steps.look", store.look, self._row, key)
         with self._core.joined(using, "steps.look") as tx:
             return store.look(tx, self._row, key)
 
-    def write(self, key: Key, record: Record, using: Connection | Session | None = None) -> bool:
+    def write(self, key: Key, record: Record, using: Using | None = None) -> bool:
         return self._fenced("steps.put", lambda tx: store.put(tx, self._row, key, record), using)
 
     def expire(self, key: Key) -> Record:
@@ -129,7 +128,7 @@ class StoredRecords:
             return within(source.transaction())
         return source.transaction_on_loop()
 
-    def _fenced(self, name: str, change: Callable[[Transaction], None], using: Connection | Session | None = None) -> bool:
+    def _fenced(self, name: str, change: Callable[[Transaction], None], using: Using | None = None) -> bool:
         """Run ``change`` while the row of the job is locked; False: the lease is lost.
 
         The version stays: the lock of the row keeps it until the end of the transaction. So a run whose COMMIT was not answered
@@ -154,7 +153,7 @@ class StoredRecords:
                 version = moved[job.id]
         return False
 
-    def _extended(self, moving: dict[int, tuple[int, str]], using: Connection | Session | None) -> dict[int, int]:
+    def _extended(self, moving: dict[int, tuple[int, str]], using: Using | None) -> dict[int, int]:
         """The new version of a lease that the heartbeat has extended meanwhile."""
         if using is None:
             return self._core.run(LOOK, settle.extended, moving)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.core import Core, read_within
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import JobNotFoundError
 from queue_db.model import from_micros
 from queue_db.slices import type_hint
@@ -48,7 +47,7 @@ class Steps:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def list(self, job_id: int, *, using: Connection | Session | None = None) -> list[Step]:
+    def list(self, job_id: int, *, using: Using | None = None) -> list[Step]:
         """The steps of a job, live or dead, in the order of their last changes; empty if it has none, or has left.
 
         :param using: a transaction of yours, in which they are read.
@@ -57,7 +56,7 @@ class Steps:
         now, found = read_within(self._core, using, "list_steps", _read, job_id)
         return [self._step(key, *one, now) for key, one in found.items() if key.what is not What.CALLBACK]
 
-    def send(self, job_id: int, signal: str, payload: Any = None, *, using: Connection | Session | None = None) -> bool:
+    def send(self, job_id: int, signal: str, payload: Any = None, *, using: Using | None = None) -> bool:
         """Send a signal to a job: it runs again if it waits for it, and finds it if it waits later. The first one counts.
 
         :param payload: JSON of at most 64 KB, which ``job.wait_for(signal)`` returns.

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from queue_db import arguments
 from queue_db.codecs import Codec, described
+from queue_db.dialects.borrowed import AsyncUsing, Using
 from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
@@ -17,11 +18,6 @@ from queue_db.outcomes import Suspended
 from queue_db.steps.records import Records
 from queue_db.steps.store import Key, Phase, Record, Wait, What
 from queue_db.steps.tables import NAME_LENGTH
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-    from sqlalchemy.orm import Session
 
 #: The most bytes of a state, of the result of a step, of a cursor, and of the payload of a signal.
 MOST_BYTES = 64 * 1024
@@ -88,7 +84,7 @@ class Loop:
         self._key = key
         self.cursor = cursor
 
-    def advance(self, cursor: Any, *, using: Connection | Session | None = None) -> None:
+    def advance(self, cursor: Any, *, using: Using | None = None) -> None:
         """Store how far the loop is, then :meth:`check`.
 
         :param cursor: JSON, such as the id of the last row that is done.
@@ -117,7 +113,7 @@ class AsyncLoop:
         self._key = key
         self.cursor = cursor
 
-    async def advance(self, cursor: Any, *, using: AsyncConnection | AsyncSession | None = None) -> None:
+    async def advance(self, cursor: Any, *, using: AsyncUsing | None = None) -> None:
         """Store how far the loop is, then :meth:`check`.
 
         :param cursor: JSON, such as the id of the last row that is done.
@@ -185,7 +181,7 @@ class Resumption:
         function: Callable[..., Any],
         args: Sequence[Any],
         named: Mapping[str, Any],
-        using: Connection | Session | None = None,
+        using: Using | None = None,
     ) -> Any:
         self._check(name, function, awaited=False)
         with self._once(name) as key:
@@ -203,7 +199,7 @@ class Resumption:
         function: Callable[..., Any],
         args: Sequence[Any],
         named: Mapping[str, Any],
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> Any:
         self._check(name, function, awaited=True)
         with self._once(name) as key:
@@ -257,7 +253,7 @@ class Resumption:
                 await run(self._write, key, record, joined(connection))
             return self._noted(key, record)
 
-    def advance(self, key: Key, cursor: Any, using: Connection | Session | None = None) -> None:
+    def advance(self, key: Key, cursor: Any, using: Using | None = None) -> None:
         record = Record(Phase.BEGUN, self._text(f"the cursor of {key.name!r}", cursor, ArgumentError))
         self._write(key, record, using)
         if using is None:
@@ -403,14 +399,14 @@ class Resumption:
         self._write(key, record)
         return self._noted(key, record)
 
-    def _join(self, key: Key, result: Any, using: Connection | Session | None) -> Any:
+    def _join(self, key: Key, result: Any, using: Using | None) -> Any:
         """Store the result in the transaction of a caller. Only a later run can rely on it."""
         record = self._encoded(key, result)
         self._write(key, record, using)
         self._joined.add(key)
         return self._value(record)
 
-    def _require_new(self, key: Key, using: Connection | Session | None = None) -> None:
+    def _require_new(self, key: Key, using: Using | None = None) -> None:
         """Check that this run has not stored the step, unless that was rolled back; and that the transaction can be used.
 
         :raises ArgumentError: this run has used the name before.
@@ -425,7 +421,7 @@ class Resumption:
         self._records()[key] = record
         return self._value(record)
 
-    def _write(self, key: Key, record: Record, using: Connection | Session | None = None) -> None:
+    def _write(self, key: Key, record: Record, using: Using | None = None) -> None:
         if not self.records.write(key, record, using):
             raise LeaseLostError(self._job.id, self._job.version)
 

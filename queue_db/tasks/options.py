@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from queue_db import arguments
 from queue_db.backoff import Backoff
+from queue_db.dialects.borrowed import AsyncUsing, Using
 from queue_db.errors import ArgumentError
 from queue_db.model import OnDuplicate
 from queue_db.store.schema import KEY_LENGTH, QUEUE_LENGTH
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-    from sqlalchemy.orm import Session
-
     from queue_db.worker.handlers import RetryPolicy
 
-    Joined = Connection | Session | AsyncConnection | AsyncSession
+    Joined = Using | AsyncUsing
 
 
 class HandlerOptions(TypedDict, total=False):

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from queue_db import arguments
+from queue_db.dialects.borrowed import AsyncUsing, Using
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import OnDuplicate
 from queue_db.store.schema import KIND_LENGTH
@@ -17,10 +18,6 @@ from queue_db.tasks.task import Definition, ListDefinition, ListTask, Task
 from queue_db.verbs.new_jobs import policy
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-    from sqlalchemy.orm import Session
-
     from queue_db.aio import AsyncQueueDB
     from queue_db.db import QueueDB
     from queue_db.graphs.building import NewGraph
@@ -216,9 +213,7 @@ class Tasks:
         """
         self._databases.bind(db, self._by_kind)
 
-    def graph(
-        self, name: str | None = None, *, connection: Connection | Session | None = None, **options: Unpack[Keep]
-    ) -> NewGraph:
+    def graph(self, name: str | None = None, *, connection: Using | None = None, **options: Unpack[Keep]) -> NewGraph:
         """Describe a graph of jobs through the QueueDB of the tasks, as :meth:`queue_db.QueueDB.graph` does.
 
         ``graph.add(welcome.call(user=7), after=…)`` adds a node.
@@ -229,9 +224,7 @@ class Tasks:
         """
         return self.place.graph(name, {"using": connection, **options})
 
-    def agraph(
-        self, name: str | None = None, *, connection: AsyncConnection | AsyncSession | None = None, **options: Unpack[Keep]
-    ) -> NewGraph:
+    def agraph(self, name: str | None = None, *, connection: AsyncUsing | None = None, **options: Unpack[Keep]) -> NewGraph:
         """:meth:`graph` for asyncio, through the AsyncQueueDB of the tasks: ``async with tasks.agraph() as graph:``."""
         return self.place.agraph(name, {"using": connection, **options})
 

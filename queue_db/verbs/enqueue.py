@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, TypeVar, cast
-
-from sqlalchemy import Connection
+from typing import TypeVar, cast
 
 from queue_db.concurrency.batching import Batcher
 from queue_db.core import Core
 from queue_db.database.transaction import OwnTransaction, Run
+from queue_db.dialects.borrowed import Using
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import DuplicateJobError, QueueDBError, StorageError, TransientStorageError
 from queue_db.model import NewJob
@@ -27,9 +26,6 @@ from queue_db.store import Transaction, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
 from queue_db.verbs.blocks import Block, Blocks, Chunks, from_iterator, from_memory
 from queue_db.verbs.new_jobs import CHUNK, due_at_once, policy_for
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 _Answer = TypeVar("_Answer")
 
@@ -83,7 +79,7 @@ class Enqueue:
         at_once = _INSERTS if self.core.store.dialect.served else 1
         return Batcher(self._together, callers=self.core.database.callers(), size=_size, at_once=at_once)
 
-    def one(self, job: NewJob, on_duplicate: str, using: Connection | Session | None) -> int | None:
+    def one(self, job: NewJob, on_duplicate: str, using: Using | None) -> int | None:
         """Add a job; return its id, or None if the job was skipped.
 
         :raises ArgumentError: ``on_duplicate`` is no known policy, or the policy needs a unique key that the job does not have.
@@ -142,7 +138,7 @@ class Enqueue:
                 ) from error
             raise
 
-    def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
+    def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Using | None = None) -> int | None:
         def insert(tx: Transaction) -> list[int | None]:
             ids = enqueue.insert_jobs(tx, [job], on_duplicate, self.queue)
             tx.after_commit(partial(self.core.marks[self.queue].add, job.priority))
@@ -155,7 +151,7 @@ class Enqueue:
         self,
         read: Callable[[], Chunks],
         on_duplicate: OnDuplicate,
-        using: Connection | Session | None,
+        using: Using | None,
         *,
         ids: bool,
         number: int | None = None,
@@ -219,7 +215,7 @@ class Enqueue:
         self,
         how: Run,
         insert: Callable[[Transaction], _Answer],
-        using: Connection | Session | None,
+        using: Using | None,
         *,
         atomic: bool = True,
         listed: bool = True,

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from sqlalchemy import Connection
+from typing import Any, NamedTuple
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import RETRY_SECONDS, OwnTransaction, Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError, QueueDBError, StorageError
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, Verdict
@@ -25,9 +24,6 @@ from queue_db.store.on_leave import Departure
 from queue_db.store.settle import Change
 from queue_db.verbs.doubts import proved
 from queue_db.verbs.running import EXTENSIONS, LOOK, Verbs, leases_in_motion
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 Pairs = Sequence[tuple[int, int]]
 Work = Callable[[Transaction, Pairs], set[int]]
@@ -162,7 +158,7 @@ class FencedChange(Verbs):
             by_id = dict(ordered)
             self.pairs = ordered if len(by_id) == len(ordered) else [*by_id.items()]
 
-    def settle(self, *given: Any, using: Connection | Session | None = None) -> list[Verdict]:
+    def settle(self, *given: Any, using: Using | None = None) -> list[Verdict]:
         """Change the jobs in the transaction of ``using`` or in our own; count and report the results.
 
         :param given: the arguments for the verb's statement.
@@ -174,7 +170,7 @@ class FencedChange(Verbs):
             self.follow()
         return verdicts
 
-    def end(self, outcome: Outcome | None, using: Connection | Session | None = None) -> list[Verdict]:
+    def end(self, outcome: Outcome | None, using: Using | None = None) -> list[Verdict]:
         """Change the jobs and count the results. Call it in a ``with`` block of this object, and :meth:`follow` afterwards.
 
         :param outcome: the outcome of a claim's transaction that also made this change; None: the change was not made yet.
@@ -301,7 +297,7 @@ class FencedChange(Verbs):
             database.counters.retried += 1
         return True
 
-    def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
+    def _extended(self, pairs: Pairs, done: set[int], using: Using | None) -> Pairs:
         """Find the jobs that were not changed because another verb has extended their leases; return their ids and new versions.
 
         The other verb, such as ``extend`` by the heartbeat, runs on the same :class:`LeasedJob` objects. Verbs do not wait for each

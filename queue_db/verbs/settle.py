@@ -9,13 +9,12 @@ import logging
 import random
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from sqlalchemy import Connection
+from typing import Any, TypeVar
 
 from queue_db import arguments, backoff
 from queue_db.core import ONCE, Core
 from queue_db.database.transaction import Run
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler
 from queue_db.model import DeathReason, JobLinks, StoredResult, Verdict, to_micros
@@ -25,9 +24,6 @@ from queue_db.store.on_leave import Departure
 from queue_db.store.schema import CLASS_LENGTH
 from queue_db.store.settle import Change
 from queue_db.verbs.fenced_change import Failures, FencedChange, Kept, Pairs, Verb
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 log = logging.getLogger("queue_db.verbs.settle")
 
@@ -202,7 +198,7 @@ def complete_and_keep(
     verb: Verb,
     jobs: Sequence[LeasedJob],
     results: Sequence[StoredResult | None],
-    using: Connection | Session | None,
+    using: Using | None,
 ) -> list[Verdict]:
     """Complete the jobs by ``verb``, and keep their results.
 

@@ -137,8 +137,8 @@ def test_what_a_class_does_not_have_cannot_be_left_out(tree: Path, monkeypatch: 
     [
         ("int | None", "int | None"),
         ("str | URL | Engine", "str | URL | AsyncEngine"),
-        ("Connection | Session | None", "AsyncConnection | AsyncSession | None"),
-        ("Connection | Session | AsyncConnection | AsyncSession | None", "AsyncConnection | AsyncSession | None"),
+        ("Using | None", "AsyncUsing | None"),
+        ("Using | AsyncUsing | None", "AsyncUsing | None"),
         ("Verdict | Awaitable[Verdict]", "Verdict"),
         ("list[LeasedJob | None]", "list[AsyncLeasedJob | None]"),
         ("Iterator[Message]", "AsyncIterator[Message]"),

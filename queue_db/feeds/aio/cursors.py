@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterable
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.feeds.aio.bases import CursorTwin, SpanTwin
 from queue_db.feeds.message import Message, SpanInfo
 from queue_db.feeds.shared import SharedCursor
@@ -66,7 +65,7 @@ class AsyncCursor(CursorTwin):
             if isinstance(found, Generator):
                 await run(found.close)
 
-    async def ack(self, upto: Message | str, *, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
+    async def ack(self, upto: Message | str, *, using: AsyncUsing | None = None) -> Verdict:
         """Acknowledge a message (or a position) and all before it. It never moves back.
 
         :param using: a connection or session with a transaction: the cursor moves when it commits, together with the effect.
@@ -132,9 +131,7 @@ class AsyncSpan(SpanTwin):
         """``id:version`` for outside systems: refuse a request with a lower version than you have seen for this id."""
         return self._sync.fence
 
-    async def complete(
-        self, messages: Message | Iterable[Message] | None = None, *, using: AsyncConnection | AsyncSession | None = None
-    ) -> Verdict:
+    async def complete(self, messages: Message | Iterable[Message] | None = None, *, using: AsyncUsing | None = None) -> Verdict:
         """These messages are done; without ``messages`` all that are left, and the span ends.
 
         :param using: a connection or session with a transaction: they are done when it commits, together with the effect. Then call
@@ -144,12 +141,7 @@ class AsyncSpan(SpanTwin):
         return await run(self._sync.complete, messages, using=joined(using))
 
     async def fail(
-        self,
-        message: Message,
-        error: BaseException | str,
-        retry_in: float | None = None,
-        *,
-        using: AsyncConnection | AsyncSession | None = None,
+        self, message: Message, error: BaseException | str, retry_in: float | None = None, *, using: AsyncUsing | None = None
     ) -> Verdict:
         """The message could not be done: it becomes a job, with its kind, payload and headers, and its key as group.
 

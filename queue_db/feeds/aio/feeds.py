@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.feeds.aio.cursors import AsyncCursor, AsyncSharedCursor
 from queue_db.feeds.aio.message_claims import AsyncMessageClaim
 from queue_db.feeds.feed import Feed
@@ -35,7 +34,7 @@ class AsyncFeed(Twin[Feed]):
         delay: float | None = None,
         expires_in: float | None = None,
         idempotency_key: str | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> str:
         """Publish one message; return its id: its position, or, where it has no number yet (``ranked``), a longer text.
 
@@ -73,7 +72,7 @@ class AsyncFeed(Twin[Feed]):
         *,
         client: str | None = None,
         idempotency_key: str | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        using: AsyncUsing | None = None,
     ) -> list[str]:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
@@ -158,7 +157,7 @@ class AsyncFeed(Twin[Feed]):
         found = await run(self._sync.claim, limit, lease=lease, grace=grace)
         return None if found is None else AsyncMessageClaim(found)
 
-    async def pop(self, limit: int = 1, *, using: AsyncConnection | AsyncSession | None = None) -> list[Message]:
+    async def pop(self, limit: int = 1, *, using: AsyncUsing | None = None) -> list[Message]:
         """Delete the first messages that are free, up to ``limit``, and return them: at most once, if this process dies.
 
         :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect, and
@@ -184,11 +183,7 @@ class AsyncFeed(Twin[Feed]):
         return await run(self._sync.claims)
 
     async def delete(
-        self,
-        messages: Message | str | Iterable[Message | str],
-        *,
-        claim: str | None = None,
-        using: AsyncConnection | AsyncSession | None = None,
+        self, messages: Message | str | Iterable[Message | str], *, claim: str | None = None, using: AsyncUsing | None = None
     ) -> int:
         """Delete messages, or those with these positions, up to 10,000, for all readers; all or none. Return how many.
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.dialects.borrowed import AsyncUsing
 from queue_db.feeds.aio.bases import MessageClaimTwin
 from queue_db.feeds.message import Message
 
@@ -28,10 +27,7 @@ class AsyncMessageClaim(MessageClaimTwin):
         return self._sync.expires_at
 
     async def delete(
-        self,
-        messages: Message | str | Iterable[Message | str] | None = None,
-        *,
-        using: AsyncConnection | AsyncSession | None = None,
+        self, messages: Message | str | Iterable[Message | str] | None = None, *, using: AsyncUsing | None = None
     ) -> int:
         """Delete these messages, which are done; without ``messages`` all that are left of the claim. Return how many.
 

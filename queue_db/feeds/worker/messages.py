@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.db import QueueDB
+from queue_db.dialects.borrowed import Using
 from queue_db.errors import ConfigurationError
 from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from sqlalchemy.ext.asyncio import AsyncConnection
-    from sqlalchemy.orm import Session
 
 
 # The most attempts of a message, including the attempts of the job that it becomes.
@@ -138,7 +138,7 @@ class MessageSource:
 
     # --- verbs of the jobs --------------------------------------------------------------------------------------------
 
-    def complete_many(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None = None) -> list[Verdict]:
+    def complete_many(self, jobs: Sequence[LeasedJob], *, using: Using | None = None) -> list[Verdict]:
         """Settle the messages; they do not become jobs."""
         return [self._settle(job, "complete", using=using) for job in jobs]
 
