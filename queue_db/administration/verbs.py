@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from secrets import compare_digest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from queue_db import arguments
 from queue_db.administration import job_rows, store
@@ -19,16 +19,11 @@ from queue_db.dialects.borrowed import Using
 from queue_db.errors import ArgumentError, JobDeadError, JobNotFoundError, JobStateError
 from queue_db.leased_job import LeasedJob, Settler, own_token
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
-from queue_db.slices import slices, type_hint
+from queue_db.slices import slices
 from queue_db.store import Transaction, controls, settle
 from queue_db.store.portions import AT_ONCE
 from queue_db.store.schema import NEVER
 from queue_db.verbs.job_rows import job_from_row
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-else:
-    Session = type_hint("sqlalchemy.orm", "Session")
 
 # The highest id, and the highest version, of a column.
 _HIGHEST = 2**63 - 1

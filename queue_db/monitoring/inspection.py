@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
@@ -18,16 +18,10 @@ from queue_db.monitoring.failures import FailureGroup, grouped
 from queue_db.monitoring.listing import list_jobs
 from queue_db.monitoring.model import Finished, JobError, JobPage, QueueStats, WorkerInfo
 from queue_db.monitoring.store import counts, jobs
-from queue_db.slices import type_hint
 from queue_db.store import worker_registry
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.job_rows import job_from_row
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-else:
-    Session = type_hint("sqlalchemy.orm", "Session")
 
 # Seconds between two reads while waiting for a result: the first pause and the longest.
 _FIRST_WAIT = 0.005

@@ -17,7 +17,7 @@ from tests.others.suite import Run, Suite
 _SHIM = Path(__file__).parent / "django_shims" / "huey_on_queue.py"
 
 _REPLACED = (
-    ("from huey import MemoryHuey\n", "import json\n    import os\n"),
+    ("from huey import MemoryHuey\n", "import json\n    import os\n\n    import pymysql\n    pymysql.install_as_MySQLdb()\n"),
     (
         "DATABASES={'default': {\n            'ENGINE': 'django.db.backends.sqlite3',\n            'NAME': ':memory:'}}",
         "DATABASES={'default': json.loads(os.environ['SUITE_DATABASE'])}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -14,6 +14,11 @@ from queue_db.contrib.django.backend import QueueBackend
 from queue_db.contrib.django.models import TaskQueue
 from queue_db.contrib.django.tables import backends
 from queue_db.errors import QueueDBError
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[TaskQueue]
+else:  # Django's own class has no type parameters
+    _ModelAdmin = admin.ModelAdmin
 
 # A page counts up to this many tasks of each state.
 _MOST = 10_000
@@ -32,7 +37,7 @@ class _Part(NamedTuple):
 
 
 @admin.register(TaskQueue)
-class TaskQueueAdmin(admin.ModelAdmin[TaskQueue]):
+class TaskQueueAdmin(_ModelAdmin):
     """A table of the queues with their counts, and a button that retries failed tasks."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:

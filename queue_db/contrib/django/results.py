@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,9 +20,10 @@ from queue_db.contrib.django.framework import Task, TaskError, TaskResult, TaskR
 #: The longest kind of a job.
 _KIND = 100
 
-# A record is kept with its job: of the errors only the latest, and of each traceback the end.
+# A record is kept with its job, in at most 64 KB of JSON: of errors and workers only the latest, and of each traceback the end.
 _MOST_ERRORS = 8
-_MOST_TRACE = 4000
+_MOST_WORKERS = 100
+_LONGEST_TRACE = 5000
 
 # The class in ``errors`` of a task that did not fail by itself: its workers died, or somebody has ended its job.
 _DEAD = "queue_db.errors.JobDeadError"
@@ -99,7 +101,7 @@ class Record:
         return replace(
             before,
             last_attempted_at=now,
-            worker_ids=[*before.worker_ids, worker],
+            worker_ids=[*before.worker_ids, worker][-_MOST_WORKERS:],
             failed=[each for each in before.failed if each < attempt],
             ended=False,
         )
@@ -108,7 +110,9 @@ class Record:
         """Add the error of this attempt; of ``most`` errors the last one ends the task."""
         trace = "".join(format_exception(error))
         kind = type(error)
-        self.errors = [*self.errors, [f"{kind.__module__}.{kind.__qualname__}", trace[-_MOST_TRACE:]]][-_MOST_ERRORS:]
+        while len(json.dumps(trace)) > _LONGEST_TRACE:  # a letter may take six bytes
+            trace = trace[len(trace) // 4 + 1 :]
+        self.errors = [*self.errors, [f"{kind.__module__}.{kind.__qualname__}", trace]][-_MOST_ERRORS:]
         self.failed = [*self.failed, attempt]
         self.ended = len(self.failed) >= most
 

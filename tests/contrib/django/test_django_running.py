@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -238,3 +239,16 @@ def test_the_worker_serves_only_its_queues(tasks: Any, name: str, work: Work, db
     work()
     other.refresh()
     assert other.status == "READY"
+
+
+@pytest.mark.usefixtures("set_up")
+@pytest.mark.parametrize("letter", ["x", "ä", "\n", '"'])
+def test_a_record_stays_small(letter: str) -> None:
+    from queue_db.contrib.django.results import Record
+
+    record = Record.begin(None, 1, "w" * 64)
+    for attempt in range(1, 300):
+        record = Record.begin(record.stored(), attempt, "w" * 64)
+        record.add(ValueError(letter * 100_000), attempt, most=1000)
+    assert len(json.dumps(record.stored())) < 64_000  # with traces of 4,000 letters of any kind it has more
+    assert record.errors[-1][1].endswith(f"{letter * 100}\n")

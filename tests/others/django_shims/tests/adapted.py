@@ -11,7 +11,7 @@ from django_tasks_db.models import TABLES, db
 
 def started(processes):
     """Wait until these workers run, or have ended, and have taken the tasks that wait."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while time.monotonic() < end:
         there = {worker.pid: worker.in_hand for worker in db().workers()}
         running = [process for process in processes if process.poll() is None]

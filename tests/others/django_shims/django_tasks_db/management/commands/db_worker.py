@@ -6,24 +6,29 @@ from django.core.management.base import BaseCommand, CommandError
 
 from queue_db.contrib.django import QueueBackend, worker
 from queue_db.contrib.django.framework import task_backends
+from queue_db.contrib.django.management.commands import queue_worker
 
 
 class Command(BaseCommand):
     def add_arguments(self, parser):
         parser.add_argument("--queue-name", default="default")
         parser.add_argument("--exclude-queues", default="")
-        parser.add_argument("--interval", type=float, default=1)
+        parser.add_argument("--interval", type=queue_worker._seconds, default=1)
         parser.add_argument("--batch", action="store_true")
         parser.add_argument("--backend", default="default", dest="backend_name")
         parser.add_argument("--no-startup-delay", action="store_false", dest="startup_delay")
-        parser.add_argument("--worker-id", default=None)
-        parser.add_argument("--max-tasks", type=int, default=None)
+        parser.add_argument("--worker-id", type=queue_worker._name, default=None)
+        parser.add_argument("--max-tasks", type=queue_worker._at_least_one, default=None)
 
     def handle(self, *, verbosity, queue_name, exclude_queues, interval, batch, backend_name, worker_id, max_tasks, **others):
         if exclude_queues and queue_name != "*":
             raise CommandError("--exclude-queues can only be used with --queue-name=*")
+        if backend_name not in task_backends.settings:
+            raise CommandError(f"there is no {backend_name}")
         served = task_backends[backend_name]
         if not isinstance(served, QueueBackend):
+            if not batch:
+                raise CommandError(f"{backend_name} is not the queue's")
             return
         queues = sorted(served.queues) if queue_name == "*" else queue_name.split(",")
         queues = [name for name in queues if name not in exclude_queues.split(",")]
