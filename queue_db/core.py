@@ -284,10 +284,11 @@ class Core:
         return LoopDatabases(self.database)
 
     @contextmanager
-    def joined(self, using: Any, name: str) -> Iterator[Transaction]:
+    def joined(self, using: Any, name: str, *, write: bool = True) -> Iterator[Transaction]:
         """The caller's transaction. The library neither commits it nor runs it again.
 
         :param name: the name of the verb, for errors.
+        :param write: whether the transaction is to change rows. A look must leave no lock on a file of SQLite.
         :raises ConfigurationError: ``using`` is no connection, leads to another database, or has no transaction.
         """
         self.ready()
@@ -299,6 +300,8 @@ class Core:
             elif connection.engine.pool not in self._pools:
                 self._require_here(connection)
                 self._pools.add(connection.engine.pool)
+            if write:
+                self.database.begin_changes(connection, name)
             tx = Transaction(connection, self.store, own=False)
             try:
                 yield tx
@@ -308,17 +311,16 @@ class Core:
 
     def _require_lent_here(self, connection: Connection, found: Given) -> None:
         """:meth:`_require_here` for a driver's connection. It is asked once, unless it can have no weak references."""
-        if self.database.dialect.served:
-            name = found.driver.database(found.connection)
-            if name is not None and name == self.database.engine.url.database:
-                return
-        known = self.database.lent.known
-        with suppress(TypeError):
-            if found.connection in known:
-                return
-        self._require_here(connection, asked=True)
-        with suppress(TypeError):
-            known.add(found.connection)
+        lent = self.database.lent
+        name = found.driver.database(found.connection) if self.database.dialect.served else None
+        if name is None or name != self.database.engine.url.database:
+            with suppress(TypeError):
+                if found.connection in lent.known:
+                    return
+            self._require_here(connection, asked=True)
+            with suppress(TypeError):
+                lent.known.add(found.connection)
+        lent.keep(connection, found)
 
     def _require_here(self, connection: Connection, *, asked: bool = False) -> None:
         """Check that a caller's connection leads to this database, as far as can be seen.
@@ -363,7 +365,7 @@ def read_within(
     """:meth:`Core.read`, in the caller's transaction if ``using`` is given: it sees what that transaction has not committed yet."""
     if using is None:
         return core.read(name, query, *args, **kwargs)
-    with core.joined(using, name) as tx:
+    with core.joined(using, name, write=False) as tx:
         return query(tx, *args, **kwargs)
 
 

@@ -324,6 +324,8 @@ class Database:
     def joined(self, using: Any, name: str) -> Iterator[Connection]:
         """The caller's connection, in the caller's transaction. Nothing is committed or retried here.
 
+        Call :meth:`begin_changes` before a change.
+
         :param using: a Connection or Session, or a driver's or Django's connection.
         :raises ConfigurationError: ``using`` is no connection or session, leads to another kind of database, or has no transaction.
         """
@@ -356,13 +358,17 @@ class Database:
                     'Use a connection with a transaction, from an engine without isolation_level="AUTOCOMMIT": '
                     "with engine.begin() as connection"
                 )
-            if own is None:
-                self.dialect.server.begin_changes(connection)
-            else:
+            if own is not None:
                 if isinstance(own, OwnTransaction):
                     own.check_lent()
                 own.begin()
             return connection
+
+    def begin_changes(self, connection: Connection, name: str) -> None:
+        """Prepare a connection of :meth:`joined` for changes: on SQLite, its transaction locks the file from now on."""
+        if transactions.own(connection) is None:
+            with self._errors(name, _REMEDIES_AT_START):
+                self.dialect.server.begin_changes(connection)
 
     @contextmanager
     def _errors(self, name: str, remedies: Mapping[type[SQLAlchemyError], str] = _REMEDIES) -> Iterator[None]:

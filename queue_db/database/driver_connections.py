@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -72,6 +73,7 @@ def _refused(what: str, state: State, remedy: str) -> ConfigurationError:
         State.NONE: f"begin one first: {remedy}",
         State.FAILED: f"roll it back, and begin another: {remedy}",
         State.CLOSED: f"open it, and begin a transaction: {remedy}",
+        State.PIPELINE: "use it outside the block of connection.pipeline()",
     }
     return ConfigurationError(f"using= is {what} that {state.value}: {advice[state]}")
 
@@ -97,9 +99,12 @@ class DriverConnections:
                 engine = _engine(driver)
                 with _connected(engine, found) as connection:
                     engine.dialect.initialize(connection)
-                self._engines[driver.url] = engine
             with _connected(engine, found) as connection:
                 yield connection
+
+    def keep(self, connection: Connection, found: Given) -> None:
+        """Use the dialect of this connection for all of its driver: the connection leads to the database of the queue."""
+        self._engines.setdefault(found.driver.url, connection.engine)
 
 
 def _engine(driver: Driver) -> Engine:
@@ -114,12 +119,12 @@ def _engine(driver: Driver) -> Engine:
 def _with_own_savepoints(kind: Any) -> Any:
     """A class of SQLAlchemy dialects whose savepoints have names of their own.
 
-    SQLAlchemy counts savepoints for each of its connections, and so would use a name that an application's SQLAlchemy has used on
-    this driver's connection. MySQL then forgets the first savepoint.
+    SQLAlchemy counts savepoints for each of its connections. So it would use a name that an application's SQLAlchemy, or a verb
+    around this one, has used on this driver's connection. MySQL then forgets the first savepoint.
     """
 
     def named(verb: str) -> Callable[[Any, Connection, str], None]:
-        return lambda self, connection, name: getattr(kind, verb)(self, connection, f"queue_db_{name}")
+        return lambda self, connection, name: getattr(kind, verb)(self, connection, f"queue_db_{connection.info[_NUMBER]}_{name}")
 
     verbs = ("do_savepoint", "do_rollback_to_savepoint", "do_release_savepoint")
     # SQLAlchemy caches compiled statements only for classes that say so themselves.
@@ -134,11 +139,16 @@ def _connected(engine: Engine, found: Given) -> Iterator[Connection]:
     finally:
         _lent.reset(before)
     connection.info[_FOUND] = found
+    connection.info[_NUMBER] = next(_numbers)
     with connection:
         yield connection
 
 
 _FOUND = "queue_db.given"
+
+# The number of a use of a driver's connection.
+_NUMBER = "queue_db.number"
+_numbers = count()
 
 
 def found_in(connection: Connection) -> Given | None:

@@ -59,6 +59,7 @@ class State(Enum):
     OPEN = ""  # or the next statement opens it
     NONE = "has no open transaction and commits each statement alone, so nothing could be rolled back"
     FAILED = "is in a failed transaction"
+    PIPELINE = "is in pipeline mode, in which a statement has no answer yet"
     CLOSED = "is closed"
 
 
@@ -144,7 +145,11 @@ class Psycopg(Driver):
     options: ClassVar[Mapping[str, Any]] = {"use_native_hstore": False}  # would register an adapter with the connection
 
     def state(self, driver: Any) -> State:
-        return State.CLOSED if driver.closed else _of_libpq(driver.info.transaction_status, autocommit=driver.autocommit)
+        if driver.closed:
+            return State.CLOSED
+        if driver.info.pipeline_status:
+            return State.PIPELINE
+        return _of_libpq(driver.info.transaction_status, autocommit=driver.autocommit)
 
     def database(self, driver: Any) -> str | None:
         return str(driver.info.dbname)
@@ -296,10 +301,6 @@ class PyMySQL(Driver):
             return State.CLOSED
         # SERVER_STATUS_IN_TRANS of the last reply
         return State.NONE if driver.get_autocommit() and not (driver.server_status or 0) & 1 else State.OPEN
-
-    def database(self, driver: Any) -> str | None:
-        name = driver.db
-        return name.decode() if isinstance(name, bytes) else name
 
     def cursor(self, driver: Any) -> Any:
         return _counting(sys.modules["pymysql.cursors"].Cursor)(driver)

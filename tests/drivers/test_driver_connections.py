@@ -258,6 +258,60 @@ def test_a_connection_to_another_database_is_refused(queue: Queue, url: str, fre
         assert other.queue(queue.name).stats().available == 0
 
 
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_a_connection_in_pipeline_mode_is_refused(queue: Queue, url: str) -> None:
+    """There a statement has no answer yet: a lost lease would look like a completion."""
+    with opened(LENDERS[0], url) as connection:
+        with (
+            connection.pipeline(),
+            pytest.raises(ConfigurationError, match=r"pipeline mode.*outside the block"),
+        ):
+            queue.enqueue("k", using=connection)
+        queue.enqueue("k", using=connection)
+        connection.commit()
+    assert queue.stats().available == 1
+
+
+@on_each_driver
+def test_a_verb_within_a_verb_has_a_savepoint_of_its_own(queue: Queue, url: str, lender: Lender) -> None:
+    with opened(lender, url) as connection:
+
+        def jobs() -> Iterator[tuple[str, int]]:
+            for number in range(2500):
+                if number == 2000:
+                    queue.enqueue("inner", unique_key="a", unique_for=60, using=connection)
+                    queue.enqueue_many([("inner", None)] * 2, using=connection)
+                yield "outer", number
+
+        assert len(queue.enqueue_many(jobs(), using=connection)) == 2500
+        connection.commit()
+    assert queue.stats().available == 2503
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_a_connection_that_has_changed_its_database_is_refused(queue: Queue, url: str, fresh_url: str) -> None:
+    with QueueDB(fresh_url) as other, opened(LENDERS[2], url) as connection:
+        other.migrate()
+        connection.select_db(make_url(fresh_url).database)
+        with pytest.raises(ConfigurationError, match="using= is a connection to"):
+            queue.enqueue("k", using=connection)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_look_and_a_refusal_lock_no_file(queue: Queue, url: str, fresh_url: str) -> None:
+    job_id = queue.enqueue("k")
+    assert job_id is not None
+    with opened(LENDERS[4], url) as connection, opened(LENDERS[4], fresh_url) as elsewhere:
+        assert queue.db.get(job_id, using=connection).id == job_id
+        with pytest.raises(ConfigurationError, match="using= is a connection to"):
+            queue.enqueue("k", using=elsewhere)
+        assert not connection.in_transaction
+        assert not elsewhere.in_transaction
+        queue.enqueue("k", using=connection)
+        assert connection.in_transaction
+        connection.rollback()
+
+
 # --- errors --------------------------------------------------------------------------------------------------------------
 
 READ_ONLY = {"sqlite": "PRAGMA query_only = ON", "postgresql": "SET TRANSACTION READ ONLY"}

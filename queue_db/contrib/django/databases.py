@@ -46,6 +46,8 @@ def url_of(alias: str) -> URL:
         raise ImproperlyConfigured(
             f"DATABASES[{alias!r}] is {connection.display_name}: the queue runs on PostgreSQL, MySQL, MariaDB and SQLite"
         )
+    if connection.settings_dict["OPTIONS"].get("assume_role"):  # Django sets it after the login
+        raise ImproperlyConfigured(f"no URL can tell DATABASES[{alias!r}]['OPTIONS']['assume_role']: give OPTIONS['url'] in TASKS")
     parts = {_PARTS[name]: value for name, value in parameters.items() if name in _PARTS and value not in (None, "")}
     query = _query({name: value for name, value in parameters.items() if name not in _PARTS}, alias)
     if str(parts.get("host", "")).startswith("/"):  # the folder of a socket
@@ -110,7 +112,7 @@ def queue_db(settings: Settings) -> QueueDB:
             try:
                 engine = create_engine(url, poolclass=NullPool, hide_parameters=True)
             except (NoSuchModuleError, ImportError) as error:
-                raise ImproperlyConfigured(f"the driver of {url!r} is not installed: {error}") from error
+                raise ImproperlyConfigured(f"the driver {url.drivername} is not installed: {error}") from error
             _opened[key] = QueueDB(engine, table=settings.table, schema=settings.schema)
         return _opened[key]
 

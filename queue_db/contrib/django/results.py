@@ -108,7 +108,8 @@ class Record:
 
     def add(self, error: BaseException, attempt: int, *, most: int) -> None:
         """Add the error of this attempt; of ``most`` errors the last one ends the task."""
-        trace = "".join(format_exception(error))
+        # A name of a file may have bytes that are no text.
+        trace = "".join(format_exception(error)).encode("utf-8", "backslashreplace").decode()
         kind = type(error)
         while len(json.dumps(trace)) > _LONGEST_TRACE:  # a letter may take six bytes
             trace = trace[len(trace) // 4 + 1 :]

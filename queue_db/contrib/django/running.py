@@ -87,12 +87,17 @@ class TaskRunner:
         return self._succeeded(job, result, record, value)
 
     def _run_in_transaction(self, job: LeasedJob, result: TaskResult[..., Any], record: Record) -> None:
-        with joined(self._backend.settings.database) as connection:
-            kept = self._succeeded(job, result, record, normalize_json(_call(job, result)))
-            lasts = round(self._backend.settings.result_ttl * 1_000_000)
-            stored = StoredResult(json.dumps(kept), lasts)
-            (verdict,) = _queue(self._db, job).complete_many([job], using=connection, results=[stored])
-            verdict.require(job)
+        try:
+            with joined(self._backend.settings.database) as connection:
+                kept = self._succeeded(job, result, record, normalize_json(_call(job, result)))
+                lasts = round(self._backend.settings.result_ttl * 1_000_000)
+                stored = StoredResult(json.dumps(kept), lasts)
+                (verdict,) = _queue(self._db, job).complete_many([job], using=connection, results=[stored])
+                verdict.require(job)
+        except BaseException:
+            # If the COMMIT has failed, as at a deferred constraint, the job is leased again, and the failure must be stored.
+            job.settled, job.settled_by, job.unconfirmed = False, None, None
+            raise
 
     def _succeeded(self, job: LeasedJob, result: TaskResult[..., Any], record: Record, value: Any) -> dict[str, Any]:
         kept = stored_result(value, record)

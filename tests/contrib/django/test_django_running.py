@@ -186,6 +186,30 @@ def test_what_an_atomic_task_has_written_is_gone_if_its_lease_is_lost(
     assert models.Order.objects.filter(name=name).count() == (1 if atomic else 2)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])  # the others have no constraint that is checked at COMMIT
+def test_an_atomic_task_whose_commit_fails_has_failed(tasks: Any, name: str, work: Work) -> None:
+    from django.db import IntegrityError, connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS shop_parents (id integer PRIMARY KEY)")
+        cursor.execute(
+            "CREATE TABLE IF NOT EXISTS shop_children (parent integer REFERENCES shop_parents (id) DEFERRABLE INITIALLY DEFERRED)"
+        )
+    result = tasks.adopt.using(queue_name=name).enqueue(7)
+    work()
+    work()
+    result.refresh()
+    assert (result.status, [error.exception_class for error in result.errors]) == ("FAILED", [IntegrityError] * 2)
+
+
+def test_an_error_with_bytes_that_are_no_text_is_kept(tasks: Any, name: str, work: Work) -> None:
+    result = tasks.misspell.using(queue_name=name).enqueue()
+    work()
+    result.refresh()
+    assert (result.status, result.errors[0].exception_class) == ("FAILED", ValueError)
+    assert "udcff" in result.errors[0].traceback
+
+
 def test_a_task_that_is_gone_fails(tasks: Any, name: str, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     result = tasks.add.using(queue_name=name).enqueue(1, 2)
     with monkeypatch.context() as without:

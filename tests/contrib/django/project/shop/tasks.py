@@ -7,6 +7,8 @@ try:
 except ImportError:
     from django_tasks import task
 
+from django.db import connection
+
 from queue_db.contrib.django import options
 
 from .models import Order
@@ -62,6 +64,19 @@ def note(file, word):
 @options(atomic=True)
 def buy(name):
     Order.objects.create(name=name)
+
+
+@task
+@options(atomic=True, max_attempts=2, backoff=lambda attempt: 0.01)
+def adopt(parent):
+    """Its COMMIT fails if there is no such parent."""
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO shop_children VALUES (%s)", [parent])
+
+
+@task
+def misspell():
+    raise ValueError("name \udcff")
 
 
 @task(takes_context=True)
