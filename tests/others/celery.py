@@ -18,6 +18,11 @@ def _prepare(run: Run) -> None:
     package.write_text(_HEAD + package.read_text(encoding="utf-8"), encoding="utf-8")
     subprocess.run([run.python, "-c", "import sys, queue_db; queue_db.QueueDB(sys.argv[1]).migrate()", run.url], check=True)
 
+    # Celery gives a test 300 seconds and six runs.
+    settings = run.folder / "t" / "integration" / "conftest.py"
+    text = settings.read_text(encoding="utf-8").replace("timeout=300", "timeout=60").replace("reruns=5", "reruns=0")
+    settings.write_text(text, encoding="utf-8")
+
 
 def _environment(run: Run) -> Mapping[str, str]:
     return {"TEST_BROKER": f"queuedb+{run.url}", "TEST_BACKEND": f"queuedb+{run.url}"}
@@ -26,10 +31,21 @@ def _environment(run: Run) -> Mapping[str, str]:
 # It is about a backend of Azure, and its import needs Azure's package.
 _LEFT_OUT = "t/integration/test_backend.py"
 
+_CHAINED = "t/integration/test_canvas.py::test_chain::test_header_failure_fails_the_chords_after"
+_DESELECTED = (f"{_CHAINED}_it", f"{_CHAINED}_a_group_body")
+
 
 def _command(run: Run) -> Sequence[str]:
     return run.pytest(
-        "-q", "-p", "celery.contrib.pytest", "-o", "addopts=", "--timeout=120", f"--ignore={_LEFT_OUT}", "t/integration"
+        "-q",
+        "-p",
+        "celery.contrib.pytest",
+        "-o",
+        "addopts=",
+        "--timeout=60",
+        f"--ignore={_LEFT_OUT}",
+        *(f"--deselect={test}" for test in _DESELECTED),
+        "t/integration",
     )
 
 
