@@ -1,8 +1,8 @@
 """Celery's integration tests of canvases: chains, groups and chords.
 
-No result is kept yet. A run on SQLite beside other suites was ended after ten minutes, in ``test_group``. Of the 98 tests so far, 60
-had passed, two more although Celery expects a failure, and 34 had skipped themselves, most for want of Redis. Two had failed: the
-duplicate by RabbitMQ below, and after it ``test_large_group``, in whose run the handler of that test may still have doubled messages.
+No result is kept yet. A run on SQLite beside other suites was ended after ten minutes, in ``test_group``. Of the 98 tests so far,
+60 had passed, two more although Celery expects them to fail, and 34 had skipped themselves, as those do that need Redis. Two had
+failed: the duplicate by RabbitMQ below, and after it ``test_large_group``, whose messages the handler of that test may have doubled.
 """
 
 from __future__ import annotations
