@@ -2,7 +2,7 @@
 
 No result is kept yet. A run on SQLite beside other suites was ended after ten minutes, in ``test_group``. Of the 98 tests so far,
 60 had passed, two more although Celery expects them to fail, and 34 had skipped themselves, as those do that need Redis. Two had
-failed: the duplicate by RabbitMQ below, and after it ``test_large_group``, whose messages the handler of that test may have doubled.
+failed: the duplicate by RabbitMQ below, and after it ``test_large_group``, whose messages that test may have doubled.
 """
 
 from __future__ import annotations
