@@ -2,8 +2,8 @@
 
 Those of canvases are the suite ``celery_canvas``.
 
-No result is kept yet. A run on SQLite beside other suites was interrupted after five minutes, at 84 of 167 tests: 57 had passed, 25 had
-skipped themselves, and two had failed. These are among those that are left out since.
+No result is kept yet. A run on SQLite beside other suites was interrupted after five minutes, at 84 of 167 tests: 57 had passed, 25
+had skipped themselves, and two had failed. These are among those that are left out since.
 """
 
 from __future__ import annotations
