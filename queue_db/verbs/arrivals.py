@@ -10,6 +10,7 @@ from typing import Self
 from queue_db import arguments
 from queue_db.concurrency.pauses import Idle
 from queue_db.core import Core
+from queue_db.errors import ConfigurationError
 from queue_db.notifications.wakeup import Wakeup
 from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.next_due import next_due
@@ -21,8 +22,8 @@ _RETRY = (0.1, 10.0)
 class Arrivals:
     """Waits for due jobs as a worker does: for notifications where the database has them, and by polls that get rarer.
 
-    ``db.arrivals()`` returns one. One thread waits; any thread may call :meth:`wake`. It is a context manager. After a fork the
-    child opens another one.
+    ``db.arrivals()`` returns one. One thread waits, and closes it; any thread may call :meth:`wake`. It is a context manager. After
+    a fork the child opens another one.
 
     :param poll: the longest pause between two polls, seconds.
     """
@@ -33,11 +34,16 @@ class Arrivals:
         self._idle = Idle(self._poll)
         self._wakeup = Wakeup(lambda: core.database.listen(core.notifications.channel), _RETRY)
         self._woken = False
+        self._closed = False
         core.notifications.add(self._wakeup.set)
 
     def look(self, queues: Iterable[str]) -> set[str]:
-        """Those of the queues that have due jobs now: one statement."""
-        due = {queue for queue, seconds in self._due(queues).items() if seconds is not None and seconds <= 0}
+        """Those of the queues that have due jobs now: one statement.
+
+        :raises ArgumentError: ``queues`` is not a list of names.
+        :raises StorageError: the database did not answer.
+        """
+        due = {queue for queue, seconds in self._due(_names(queues)).items() if seconds is not None and seconds <= 0}
         if due:
             self._idle.worked()
         return due
@@ -47,11 +53,17 @@ class Arrivals:
 
         Another process may have claimed them. The set is empty after ``seconds``, or after a call of :meth:`wake`.
 
+        :raises ArgumentError: ``queues`` is not a list of names, or ``seconds`` not a number of seconds.
+        :raises ConfigurationError: it is closed.
         :raises StorageError: the database did not answer a poll.
         """
         ends = time.monotonic() + arguments.seconds("seconds", seconds) / 1e6
-        names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
+        names = _names(queues)
         while True:
+            if self._closed:
+                raise ConfigurationError(
+                    "these arrivals are closed: wait inside their with block, or open others with db.arrivals()"
+                )
             waits = self._due(names)
             if due := {queue for queue, wait in waits.items() if wait is not None and wait <= 0}:
                 self._idle.worked()
@@ -73,12 +85,12 @@ class Arrivals:
         self._wakeup.set()
 
     def close(self) -> None:
-        """Close the connection that receives notifications."""
+        """Close the connection that receives notifications. A second call has no effect."""
+        self._closed = True
         self._core.notifications.remove(self._wakeup.set)
         self._wakeup.close()
 
-    def _due(self, queues: Iterable[str]) -> dict[str, float | None]:
-        names = list(queues)
+    def _due(self, names: list[str]) -> dict[str, float | None]:
         return next_due(self._core, names) if names else {}
 
     def __enter__(self) -> Self:
@@ -86,3 +98,7 @@ class Arrivals:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _names(queues: Iterable[str]) -> list[str]:
+    return [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]

@@ -75,6 +75,7 @@ def _run(suite: Suite, kind: str) -> bool:
                 "passed": len(outcome.passed),
                 "failed": len(outcome.failed),
                 "skipped": len(outcome.skipped),
+                "left_out": dict(suite.left_out),
                 "differences": {test: expected[test] for test in sorted(outcome.failed)},
             }
         )

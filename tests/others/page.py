@@ -47,6 +47,8 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
         f"- {reason} ({'; '.join(_test(test, on) for test, on in tests.items())})" for reason, tests in sorted(reasons.items())
     ]
     text = "\n## Why some fail\n\n" + "\n".join(lines) + "\n" if lines else ""
+    left = sorted({f"- {one['suite']}: {reason} (`{test}`)" for one in results for test, reason in one.get("left_out", {}).items()})
+    text += "\n## What is left out\n\n" + "\n".join(left) + "\n" if left else ""
     return _TEXT.format(rows="\n".join(rows), differences=text)
 
 

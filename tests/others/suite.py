@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,11 @@ class Run:
         return [self.python, "-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={self.report}", *arguments]
 
 
+def without(left_out: Iterable[str]) -> list[str]:
+    """The options of pytest that leave out files and tests."""
+    return [f"--{'ignore' if test.endswith('.py') else 'deselect'}={test}" for test in left_out]
+
+
 def _nothing(run: Run) -> None:
     """Prepare nothing."""
 
@@ -64,6 +69,7 @@ class Suite:
     :param kinds: the databases.
     :param prepare: changes the copy of the source, makes tables, and so on.
     :param command: the command that runs the suite, in the folder of the run.
+    :param left_out: files and tests that the command leaves out, with the reason, for the page.
     :param differences: tests that are expected to fail, with the reason: ``classname::name`` as in the JUnit report.
     :param differences_on: the same for one database.
     :param wheel: whether the source is a wheel, not an sdist.
@@ -79,6 +85,7 @@ class Suite:
     command: Callable[[Run], Sequence[str]]
     prepare: Callable[[Run], None] = _nothing
     extras: Sequence[str] = ("postgresql", "mysql", "migrate")
+    left_out: Mapping[str, str] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
     differences_on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     wheel: bool = False

@@ -112,7 +112,13 @@ with connection.channel() as channel, kombu.Consumer(channel, queues, on_message
 """
 
 
-@pytest.mark.parametrize("no_ack", [False, True])
+@pytest.mark.parametrize(
+    "no_ack",
+    [
+        False,
+        pytest.param(True, marks=pytest.mark.rest("a process; the other case kills one, test_higher_priorities_first has no_ack")),
+    ],
+)
 def test_the_message_of_a_killed_process_returns(connect, name, url, open_db, no_ack):
     here = connect()
     publish(here, "a", Queue(name))
