@@ -66,6 +66,7 @@ class Suite:
     :param command: the command that runs the suite, in the folder of the run.
     :param differences: tests that are expected to fail, with the reason: ``classname::name`` as in the JUnit report.
     :param differences_on: the same for one database.
+    :param adapted: one sentence: what of the suite is not run, or not its own. The page shows it.
     :param wheel: whether the source is a wheel, not an sdist.
     :param environment: variables for the command.
     :param timeout: seconds after which a run is ended.
@@ -81,6 +82,7 @@ class Suite:
     extras: Sequence[str] = ("postgresql", "mysql", "migrate")
     differences: Mapping[str, str] = field(default_factory=dict)
     differences_on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    adapted: str = ""
     wheel: bool = False
     environment: Callable[[Run], Mapping[str, str]] = lambda run: {}
     timeout: float = 3600
