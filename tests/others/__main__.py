@@ -71,6 +71,7 @@ def _run(suite: Suite, kind: str) -> bool:
                 "version": suite.version,
                 "kind": kind,
                 "database": database,
+                "adapted": suite.adapted,
                 "date": dt.datetime.now(dt.UTC).date().isoformat(),
                 "passed": len(outcome.passed),
                 "failed": len(outcome.failed),

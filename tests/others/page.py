@@ -13,13 +13,13 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "integrations" / "suites.m
 #: The first and last words of the page; the table is between them.
 _TEXT = """# Suites of others
 
-The adapters pass the test suites of the frameworks that they are for, on private servers. A test that fails without a reason
+The adapters run the test suites of the projects that they are for, on private servers. A test that fails without a reason
 below fails the run, and so does one with a reason that passes. `python -m tests.others NAME --on KIND` runs one again.
 
 | suite | version | database | date | passed | failed | skipped |
 |---|---|---|---|---|---|---|
 {rows}
-{differences}"""
+{adapted}{differences}"""
 
 
 def store(result: Mapping[str, Any]) -> None:
@@ -38,22 +38,35 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
     """The text of the page."""
     columns = ("suite", "version", "database", "date", "passed", "failed", "skipped")
     rows = ["| " + " | ".join(str(one[column]) for column in columns) + " |" for one in results]
+    adapted = sorted({f"- {one['suite']}: {one['adapted']}" for one in results if one.get("adapted")})
     reasons: dict[str, dict[str, list[str]]] = {}
+    databases: dict[str, list[str]] = {}
     for one in results:
+        databases.setdefault(one["suite"], []).append(one["database"].split()[0])
         for test, reason in one["differences"].items():
             tests = reasons.setdefault(f"{one['suite']}: {reason}", {})
             tests.setdefault(test.rpartition("::")[2], []).append(one["database"].split()[0])
-    lines = [
-        f"- {reason} ({'; '.join(_test(test, on) for test, on in tests.items())})" for reason, tests in sorted(reasons.items())
-    ]
-    text = "\n## Why some fail\n\n" + "\n".join(lines) + "\n" if lines else ""
+    lines = [f"- {reason} ({_tests(tests, databases[reason.partition(':')[0]])})" for reason, tests in sorted(reasons.items())]
     left = sorted({f"- {one['suite']}: {reason} (`{test}`)" for one in results for test, reason in one.get("left_out", {}).items()})
-    text += "\n## What is left out\n\n" + "\n".join(left) + "\n" if left else ""
-    return _TEXT.format(rows="\n".join(rows), differences=text)
+    return _TEXT.format(
+        rows="\n".join(rows),
+        adapted=_section("How far they are adapted", adapted),
+        differences=_section("Why some fail", lines) + _section("What is left out", left),
+    )
 
 
-def _test(test: str, databases: Sequence[str]) -> str:
-    return f"`{test}` on {', '.join(databases)}"
+def _section(title: str, lines: Sequence[str]) -> str:
+    return f"\n## {title}\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _tests(tests: Mapping[str, Sequence[str]], databases: Sequence[str]) -> str:
+    """The tests, by the databases on which they fail, unless those are all of the suite."""
+    by_databases: dict[tuple[str, ...], list[str]] = {}
+    for test, on in tests.items():
+        by_databases.setdefault(tuple(on), []).append(f"`{test}`")
+    return "; ".join(
+        ", ".join(names) + ("" if list(on) == databases else f" on {', '.join(on)}") for on, names in by_databases.items()
+    )
 
 
 def write() -> None:

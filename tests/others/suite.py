@@ -72,6 +72,7 @@ class Suite:
     :param left_out: files and tests that the command leaves out, with the reason, for the page.
     :param differences: tests that are expected to fail, with the reason: ``classname::name`` as in the JUnit report.
     :param differences_on: the same for one database.
+    :param adapted: one sentence: what of the suite is not run, or not its own. The page shows it.
     :param wheel: whether the source is a wheel, not an sdist.
     :param environment: variables for the command.
     :param timeout: seconds after which a run is ended.
@@ -88,6 +89,7 @@ class Suite:
     left_out: Mapping[str, str] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
     differences_on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    adapted: str = ""
     wheel: bool = False
     environment: Callable[[Run], Mapping[str, str]] = lambda run: {}
     timeout: float = 3600

@@ -53,6 +53,19 @@ def test_the_page_shows_the_stored_results():
     assert page.PAGE.read_text(encoding="utf-8") == page.page(page.stored()), "run: python -m tests.others --page"
 
 
+def result(database, differences, **others):
+    counts = {"version": "1", "date": "2026-01-02", "passed": 1, "failed": len(differences), "skipped": 0}
+    return {"suite": "theirs", "database": database, "differences": differences, **counts, **others}
+
+
+def test_the_page_says_what_is_adapted_and_where_a_test_fails():
+    text = page.page(
+        [result("SQLite 3", {"t::one": "why", "t::two": "why"}, adapted="no tasks"), result("MySQL 9", {"t::one": "why"})]
+    )
+    assert text.count("- theirs: no tasks\n") == 1
+    assert "- theirs: why (`one`; `two` on SQLite)\n" in text
+
+
 def test_an_extra_that_names_others_has_their_requirements():
     found = dependencies(["celery"])
     assert {name.split(">")[0] for name in found} >= {"sqlalchemy", "celery", "kombu", "jmespath"}

@@ -19,6 +19,7 @@ def blocks() -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.rest("test_django_running.py and test_django_project.py do in one process what the page does in ten")
 def test_the_page_can_be_followed(tmp_path: Path) -> None:
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

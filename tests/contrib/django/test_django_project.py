@@ -347,6 +347,7 @@ def test_the_test_runner_of_django_runs(kind: str, fresh_url: str, tmp_path: Pat
     assert "Ran 4 tests" in run_tests(fresh_url, "tests.contrib.django.project.shop.tests", name=name)
 
 
+@pytest.mark.rest("above it the same runner has a file")
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_the_test_runner_of_django_runs_in_memory(kind: str, fresh_url: str) -> None:
     assert "Ran 3 tests" in run_tests(fresh_url, "tests.contrib.django.project.shop.tests.InTransaction")

@@ -1,6 +1,7 @@
 """What the suite measures in its own way: it waits for an event here, counts no statements, and empties the queue's tables."""
 
 import contextlib
+import signal
 import time
 from types import SimpleNamespace
 
@@ -24,6 +25,21 @@ def started(processes):
                 return
         time.sleep(0.05)
     raise AssertionError("the workers did not start")
+
+
+def within(seconds, call, **options):
+    """Call it; after these seconds it fails."""
+
+    def late(number, frame):
+        raise AssertionError(f"it has not ended after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        call(**options)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager
