@@ -340,9 +340,7 @@ def test_a_queue_with_psycopg_3_takes_both(url: str, name: str, lender: Lender) 
 
 
 @on_each_driver
-def test_threads_lend_their_own_connections_at_once(
-    queue: Queue, url: str, lender: Lender, differs: Callable[[str], None]
-) -> None:
+def test_threads_lend_their_own_connections_at_once(queue: Queue, url: str, lender: Lender, differs: Callable[[str], None]) -> None:
     """The first connection of a driver asks the server what it is: two threads may do so at the same time."""
     differs("one writer")
     meet, failed = threading.Barrier(4), list[BaseException]()
