@@ -18,6 +18,10 @@ DIFFERENCES: dict[str, tuple[frozenset[str], str]] = {
         frozenset({"sqlite", "mysql", "mariadb"}),
         "a claim updates the rows and deletes them in the same transaction",
     ),
+    "mysqlclient shows no BEGIN": (
+        frozenset({"mysql", "mariadb"}),
+        "in autocommit mode this driver does not show the transaction that the application begins; using= refuses the connection",
+    ),
     "no server": (frozenset({"sqlite"}), "there is no server process to kill, stop or refuse a login"),
     "no systemd": (
         frozenset({"sqlite", "postgresql", "mysql", "mariadb"}),

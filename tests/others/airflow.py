@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.others.suite import CHECKOUT, Run, Suite
+from tests.others.suite import CHECKOUT, Run, Suite, SuiteFailed
 
 AIRFLOW = ("apache-airflow==3.3.2", "apache-airflow-providers-common-messaging==2.1.2", "apache-airflow-providers-standard==1.21.0")
 
@@ -35,18 +37,18 @@ def test_queue_db_is_registered():
 
 
 def install(folder: Path) -> None:
-    """Install the checkout, with its entry points, into a folder."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--no-build-isolation",
-    ]
-    subprocess.run([*command, "--target", str(folder), str(CHECKOUT)], check=True, capture_output=True, timeout=600)
+    """Unpack the wheel of the checkout, with its entry points, into a folder.
+
+    :raises SuiteFailed: it was not built.
+    """
+    with tempfile.TemporaryDirectory(prefix="queue-db-wheel-") as made:
+        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", made]
+        done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            raise SuiteFailed(f"the wheel was not built:\n{done.stderr.strip()[-2000:]}")
+        (wheel,) = Path(made).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
 
 
 def _prepare(run: Run) -> None:

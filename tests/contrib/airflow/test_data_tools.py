@@ -70,7 +70,7 @@ def test_dagster_starts_a_run_for_each_message(kind: str, own_url: str, installe
         assert db.feed("orders").cursors()[0].behind == 1
 
 
-@REST
+@pytest.mark.nightly("its environment takes longest; tests of docs/recipes.md insert a job with SQL")
 @POSTGRESQL
 def test_dbt_enqueues_a_job_with_its_model_or_neither(kind: str, own_url: str, installed: Path, tmp_path: Path) -> None:
     pinned = ("dbt-core==1.12.0", "dbt-postgres==1.11.0", "dbt-core-experimental-parser==2.0.0a4")

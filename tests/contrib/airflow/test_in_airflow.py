@@ -46,6 +46,7 @@ def invoice(job):
 """
 
 ON = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
+ON_ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
 Shell = Callable[..., dict[str, str]]
 
@@ -115,12 +116,13 @@ def running(command: Sequence[str], shell: dict[str, str], folder: Path) -> Iter
 @pytest.mark.parametrize("file", ["test_feed_triggers.py", "test_tasks.py"])
 def test_the_provider_keeps_its_promises(file: str, kind: str, shell: dict[str, str], programs: Path, tmp_path: Path) -> None:
     command = [str(programs / "python"), "-m", "pytest", "-c", "/dev/null", "--rootdir", str(INSIDE), "--confcutdir", str(INSIDE)]
+    shell["PYTHONPATH"] += f"{os.pathsep}{INSIDE}"  # the server of forks imports the triggerer from there
     said = ran([*command, "-p", "no:cacheprovider", "-q", str(INSIDE / file)], shell, tmp_path, timeout=PATIENCE)
     assert " passed" in said
     assert "skipped" not in said
 
 
-@ON
+@ON_ONE
 def test_a_dag_enqueues_a_job_and_waits_for_its_worker(kind: str, shell: dict[str, str], programs: Path, tmp_path: Path) -> None:
     with running([str(programs / "python"), "-m", "queue_db", "work", "shop:worker"], shell, tmp_path):
         said = ran([str(programs / "airflow"), "dags", "test", "bill"], shell, tmp_path, timeout=PATIENCE)
@@ -130,7 +132,8 @@ def test_a_dag_enqueues_a_job_and_waits_for_its_worker(kind: str, shell: dict[st
     assert finished.result["invoiced"].startswith("manual__")
 
 
-@ON
+@ON_ONE
+@pytest.mark.nightly("it needs five processes, which take minutes; inside/ has the triggers in Airflow's own stream manager")
 def test_a_message_starts_a_dag_in_all_processes_of_airflow(
     kind: str, shell: dict[str, str], programs: Path, tmp_path: Path
 ) -> None:
