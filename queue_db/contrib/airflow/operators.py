@@ -71,7 +71,7 @@ class EnqueueOperator(BaseOperator):
         except DuplicateJobError as error:
             if error.existing_id is None:
                 raise
-            self.log.info("Job %d has the unique key %r: an earlier try of this task has enqueued it.", error.existing_id, key)
+            self.log.info("No job was enqueued: job %d has the unique key %r.", error.existing_id, key)
             return error.existing_id
 
 
