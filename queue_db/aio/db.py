@@ -279,7 +279,7 @@ class AsyncQueueDB(Opening):
     async def next_due(self, queues: Iterable[str]) -> dict[str, float | None]:
         """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.
 
-        One statement for all queues; it reads one index entry per priority. A running job counts as due when its lease ends.
+        One statement for each 100 queues; it reads one index entry per priority. A running job counts as due when its lease ends.
         """
         return await run(self._db.next_due, queues)
 

@@ -43,6 +43,11 @@ def existing(db: QueueDB, wanted: Iterable[str], *, completed: bool = False) -> 
     return sorted(names)
 
 
+def matches(queue: str, wanted: Iterable[str]) -> bool:
+    """Whether ``queue`` is one of the names, or one of the patterns matches it."""
+    return any(queue == one or ("*" in one and _compiled(one).fullmatch(queue) is not None) for one in wanted)
+
+
 def _compiled(pattern: str) -> re.Pattern[str]:
     # Equal to or shorter than a name, so that it takes no long time: stars that follow each other are one.
     return re.compile(".*".join(map(re.escape, re.sub(r"\*+", "*", pattern).split("*"))), re.DOTALL)

@@ -3,7 +3,8 @@
 The stream ``archive`` of the queues ``mail.a`` and ``mail.b`` is the streams ``archive/mail.a`` and ``archive/mail.b``, each with
 the protocol of :mod:`queue_db.spark.streams.store`: every step of each is idempotent and fenced, and so is every step of all of
 them. The offset has the position of each queue. A queue that is not in it begins where its stream stands; so a queue that appears
-later is read from its first job.
+later is read from its first job, also if it was claimed before and Spark did not note that. Of a queue that the option does not
+match any more only what is claimed already is handed out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from queue_db import arguments
 from queue_db.errors import CheckpointMismatchError, ConfigurationError
 from queue_db.spark.masked_errors import masks_errors
 from queue_db.spark.options import Settings
-from queue_db.spark.queue_names import MOST_QUEUES, existing
+from queue_db.spark.queue_names import MOST_QUEUES, existing, matches
 from queue_db.spark.stream_reader import StreamPart, StreamReader, offset_from_spark, offset_to_spark
 from queue_db.spark.streams import store as streams
 from queue_db.spark.tables import STREAM_LENGTH
@@ -189,8 +190,8 @@ class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The reader of one queue."""
         if queue not in self._readers:
             self._readers[queue] = self._new(queue, self._name_of(queue))
-            if self._available_now:
-                # It was not there when the query began.
+            if self._available_now or not matches(queue, self._wanted):
+                # It was not there when the query began, or is in the checkpoint only: nothing new is claimed.
                 self._readers[queue].ceiling = 0
         return self._readers[queue]
 
@@ -204,15 +205,20 @@ class QueuesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _due(self, begin: Positions) -> list[str]:
         """The queues of which something may be claimed or is to be completed, those that will take most at the end.
 
-        So each gets an equal part at least, and those with many jobs what the others leave.
+        So each gets an equal part at least, and those with many jobs what the others leave. A queue that this process has not
+        settled yet may have a claim that Spark did not note, whether it is in the checkpoint or not.
         """
         names = sorted({*self._matching(), *begin})
         waits = self._db().next_due(names) if names else {}
         matching = set(self._matching())
         due = {queue for queue, wait in waits.items() if queue in matching and wait is not None and wait <= 0}
-        found = [queue for queue in names if queue in due or (queue in begin and self._settled.get(queue) != begin[queue])]
+        found = [queue for queue in names if queue in due or not self._is_settled(queue, begin)]
         short = {queue: place - len(self._short) for place, queue in enumerate(self._short)}
         return sorted(found, key=lambda queue: (queue in due, short.get(queue, 0), self._taken.get(queue, 0)))
+
+    def _is_settled(self, queue: str, begin: Positions) -> bool:
+        settled = self._settled.get(queue)
+        return settled is not None and settled == begin.get(queue, settled)
 
 
 def _from_spark(given: dict[str, Any]) -> dict[str, streams.Offset]:

@@ -1,6 +1,6 @@
 """Finds out when the next job of each queue is due.
 
-One statement reads all queues, each from its low-water marks. This is cheap, so idle workers can ask often.
+One statement reads up to about 100 queues, each from its low-water marks. This is cheap, so idle workers can ask often.
 """
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
@@ -8,7 +8,7 @@ One statement reads all queues, each from its low-water marks. This is cheap, so
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -26,6 +26,10 @@ from queue_db.store.schema import NEVER
 # The most reads of one call. A read that finds a new priority is repeated, with a range for this priority. A queue with more
 # priorities than the marks keep is read without ranges, and then no priority is new.
 _READS = 64
+
+# The most reads of index entries in one statement: 100 queues of one priority. SQLite refuses a statement with more than 500, and
+# MySQL plans one of thousands for longer than a statement may take.
+_MOST_ROWS = 300
 
 _READ = Run("next_due", write=False, lazy=True, repeatable=True)
 
@@ -52,7 +56,7 @@ class DueInfo(NamedTuple):
 def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
     """Seconds until the next job of each queue is due: 0 or less if a job is due now, None if the queue has no job.
 
-    One statement reads all queues. As with claims, a job below a queue's low-water mark is found only by the next rescan.
+    One statement reads up to about 100 queues. As with claims, a job below a low-water mark is found only by the next rescan.
     """
     core.ready()
     waits: dict[str, float | None] = {}
@@ -62,24 +66,40 @@ def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
             break
         rescanning = {queue for queue, marks in asked.items() if marks.rescan_due()}
         ranges = {queue: marks.ranges(rescan=queue in rescanning) for queue, marks in asked.items()}
-        began = time.monotonic()
-        infos = core.run(_READ, read_next_due, ranges)
-        seconds = time.monotonic() - began
         again = {}
-        for queue, info in infos.items():
-            marks = asked[queue]
-            marks.add(*info.priorities)
-            waits[queue] = None if info.wait is None else info.wait / 1_000_000
-            if not info.complete:
-                again[queue] = marks
-            elif info.wait is None or info.wait > 0:
-                if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # other databases keep no dead index entries
-                    marks.nothing_due(ranges[queue], info.read_at)
-                if queue in rescanning:
-                    # Do not record the rescan if a job is due: the claim must rescan too, or it would not find the job.
-                    marks.rescanned(seconds)
+        for piece in _pieces(ranges):
+            began = time.monotonic()
+            infos = core.run(_READ, read_next_due, piece)
+            seconds = time.monotonic() - began
+            for queue, info in infos.items():
+                marks = asked[queue]
+                marks.add(*info.priorities)
+                waits[queue] = None if info.wait is None else info.wait / 1_000_000
+                if not info.complete:
+                    again[queue] = marks
+                elif info.wait is None or info.wait > 0:
+                    if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # other databases keep no dead index entries
+                        marks.nothing_due(piece[queue], info.read_at)
+                    if queue in rescanning:
+                        # Do not record the rescan if a job is due: the claim must rescan too, or it would not find the job.
+                        marks.rescanned(seconds)
         asked = again
     return waits
+
+
+def _pieces(ranges: Mapping[str, Sequence[Range]]) -> Iterator[dict[str, Sequence[Range]]]:
+    """The queues in their order, in pieces that one statement reads."""
+    piece: dict[str, Sequence[Range]] = {}
+    rows = 0
+    for queue, of_queue in ranges.items():
+        more = 2 * len(of_queue) + 1  # the ranges, and the gaps around them
+        if piece and rows + more > _MOST_ROWS:
+            yield piece
+            piece, rows = {}, 0
+        piece[queue] = of_queue
+        rows += more
+    if piece:
+        yield piece
 
 
 def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dict[str, DueInfo]:

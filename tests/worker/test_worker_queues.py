@@ -169,6 +169,28 @@ def test_a_look_at_many_queues_is_one_statement(db, names, queue):
     assert all(waits[which] == about(HOURS) for which in names)
 
 
+def test_a_look_at_very_many_queues_is_a_statement_for_each_hundred(db, queue):
+    which = [f"{queue.name}.{number}" for number in range(250)]
+    for filled in (which[0], which[99], which[100], which[-1]):
+        db.queue(filled).enqueue("n")
+    db.next_due(which[:101])  # prepared
+    statements = []
+    event.listen(db.database.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
+    waits = db.next_due(which)
+    assert len([one for one in statements if "PREPARE" not in one]) == 3
+    assert list(waits) == which
+    assert [name for name, wait in waits.items() if wait is not None] == [which[0], which[99], which[100], which[-1]]
+    assert max(wait for wait in waits.values() if wait is not None) <= 0
+
+
+def test_a_look_at_many_queues_with_many_priorities(db, queue):
+    which = [f"{queue.name}.{number}" for number in range(60)]
+    for name in which:
+        db.queue(name).enqueue_many([("n", None, {"priority": number, "delay": HOURS}) for number in range(4)])
+    for _ in range(2):  # the first one learns the priorities
+        assert all(wait == about(HOURS) for wait in db.next_due(which).values())
+
+
 def test_a_look_sees_all_priorities_and_what_is_due_first(db, queue):
     assert db.next_due([queue.name]) == {queue.name: None}
     db.queue(queue.name).enqueue("n", delay=HOURS, priority=-5)

@@ -17,6 +17,7 @@ from queue_db.spark import queue_names, queues_stream_reader
 from queue_db.spark.masked_errors import SparkTaskError
 from queue_db.spark.queues_stream_reader import QueuesStreamReader
 from queue_db.spark.source import QueueDataSource
+from queue_db.spark.stream_reader import StreamReader
 
 Make = Callable[..., QueuesStreamReader]
 
@@ -108,6 +109,86 @@ def test_a_claim_that_spark_did_not_note_is_handed_out_again(make: Make, fill: A
     noted = reader.latestOffset(start, ReadMaxRows(100))
     fill("a", 3)
     assert make().latestOffset(start, ReadMaxRows(100)) == noted
+
+
+def test_a_claim_of_a_later_queue_that_spark_did_not_note_is_handed_out_again(make: Make, fill: Any, name: str) -> None:
+    fill("a", 1)
+    reader = make()
+    noted = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    fill("new", 3)
+    lost = reader.latestOffset(noted, ReadMaxRows(100))  # the driver dies before Spark writes this offset
+    again = make()
+    found = again.latestOffset(noted, ReadMaxRows(100))
+    assert found == lost
+    assert of_queues(rows(again, noted, found), name) == {"new": 3}
+    again.commit(found)
+    assert again.latestOffset(found, ReadMaxRows(100)) == found
+
+
+def test_a_later_queue_is_handed_out_though_the_claim_of_the_next_one_failed(
+    make: Make, fill: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill("a", 1)
+    reader = make()
+    noted = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    fill("b", 2)
+    fill("c", 2)
+    claim, claimed = StreamReader.claim, list[Any]()
+
+    def fails_at_the_third(self: StreamReader, *arguments: Any) -> Any:
+        claimed.append(self)
+        if len(claimed) == 3:  # of a, which is to be completed, and one of the new queues
+            raise OSError("the connection is gone")
+        return claim(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamReader, "claim", fails_at_the_third)
+        with pytest.raises(SparkTaskError, match="the connection is gone"):
+            make().latestOffset(noted, ReadMaxRows(100))
+    again = make()
+    again.prepareForTriggerAvailableNow()
+    found = again.latestOffset(noted, ReadMaxRows(100))
+    assert of_queues(rows(again, noted, found), name) == {"b": 2, "c": 2}
+
+
+def test_a_later_queue_with_nothing_due_is_asked_once(
+    make: Make, fill: Any, db: QueueDB, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill("a", 1)
+    reader = make()
+    noted = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    db.queue(f"{name}.new").enqueue("k", delay=1000)
+    claim, claimed = StreamReader.claim, list[str]()
+
+    def counted(self: StreamReader, *arguments: Any) -> Any:
+        claimed.append(self._queue)
+        return claim(self, *arguments)
+
+    monkeypatch.setattr(StreamReader, "claim", counted)
+    for _ in range(3):
+        assert reader.latestOffset(noted, ReadMaxRows(100)) == noted
+    assert sorted(claimed) == [f"{name}.a", f"{name}.new"]
+
+
+def test_of_a_queue_that_is_left_out_only_what_is_claimed_is_handed_out(make: Make, fill: Any, db: QueueDB, name: str) -> None:
+    fill("a", 1)
+    fill("b", 1)
+    reader = make()
+    noted = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    fill("b", 2)
+    claimed = reader.latestOffset(noted, ReadMaxRows(100))  # the driver dies before Spark writes this offset
+    fill("a", 1)
+    fill("b", 4)
+    narrower = make(queues=f"{name}.a")
+    found = narrower.latestOffset(noted, ReadMaxRows(100))
+    assert found["queues"][f"{name}.b"] == claimed["queues"][f"{name}.b"]
+    assert of_queues(rows(narrower, noted, found), name) == {"a": 1, "b": 2}
+    narrower.commit(found)
+    assert narrower.latestOffset(found, ReadMaxRows(100)) == found
+    assert (db.queue(f"{name}.b").stats().available, left(db, name)) == (4, 4)
+    # Given again, it goes on from there.
+    wider = make()
+    assert of_queues(rows(wider, found, wider.latestOffset(found, ReadMaxRows(100))), name) == {"b": 4}
 
 
 def test_the_older_reader_is_fenced_off(make: Make, fill: Any) -> None:
