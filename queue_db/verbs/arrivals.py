@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Self
 from queue_db import arguments
 from queue_db.concurrency.pauses import Idle
 from queue_db.core import Core
+from queue_db.errors import ConfigurationError
 from queue_db.notifications.wakeup import Wakeup
 from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.next_due import next_due
@@ -33,11 +35,18 @@ class Arrivals:
         self._idle = Idle(self._poll)
         self._wakeup = Wakeup(lambda: core.database.listen(core.notifications.channel), _RETRY)
         self._woken = False
+        self._lock = threading.Lock()
+        self._waits = False
+        self._closed = False
         core.notifications.add(self._wakeup.set)
 
     def look(self, queues: Iterable[str]) -> set[str]:
-        """Those of the queues that have due jobs now: one statement."""
-        due = {queue for queue, seconds in self._due(queues).items() if seconds is not None and seconds <= 0}
+        """Those of the queues that have due jobs now: one statement.
+
+        :raises ConfigurationError: it is closed.
+        """
+        self._require_open()
+        due = {queue for queue, seconds in self._due(_checked(queues)).items() if seconds is not None and seconds <= 0}
         if due:
             self._idle.worked()
         return due
@@ -45,13 +54,27 @@ class Arrivals:
     def wait(self, queues: Iterable[str], seconds: float) -> set[str]:
         """Wait at most ``seconds`` until some of the queues probably have due jobs, and return these.
 
-        Another process may have claimed them. The set is empty after ``seconds``, or after a call of :meth:`wake`.
+        Another process may have claimed them. The set is empty after ``seconds``, or after a call of :meth:`wake` or :meth:`close`.
 
         :raises StorageError: the database did not answer a poll.
+        :raises ConfigurationError: it was closed before.
         """
         ends = time.monotonic() + arguments.seconds("seconds", seconds) / 1e6
-        names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
-        while True:
+        names = _checked(queues)
+        with self._lock:
+            self._require_open()
+            self._waits = True
+        try:
+            return self._wait(names, ends)
+        finally:
+            with self._lock:
+                self._waits = False
+                closed = self._closed
+            if closed:
+                self._wakeup.close()
+
+    def _wait(self, names: list[str], ends: float) -> set[str]:
+        while not self._closed:
             waits = self._due(names)
             if due := {queue for queue, wait in waits.items() if wait is not None and wait <= 0}:
                 self._idle.worked()
@@ -66,6 +89,7 @@ class Arrivals:
             if self._woken:
                 self._woken = False
                 return set()
+        return set()
 
     def wake(self) -> None:
         """End the current wait, or the next one."""
@@ -73,12 +97,23 @@ class Arrivals:
         self._wakeup.set()
 
     def close(self) -> None:
-        """Close the connection that receives notifications."""
+        """Close the connection that receives notifications. A thread that waits returns an empty set."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            waits = self._waits
         self._core.notifications.remove(self._wakeup.set)
-        self._wakeup.close()
+        if waits:
+            self._wakeup.set()  # the thread that waits uses the sockets, so it closes them
+        else:
+            self._wakeup.close()
 
-    def _due(self, queues: Iterable[str]) -> dict[str, float | None]:
-        names = list(queues)
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConfigurationError("this Arrivals is closed: call db.arrivals() again")
+
+    def _due(self, names: list[str]) -> dict[str, float | None]:
         return next_due(self._core, names) if names else {}
 
     def __enter__(self) -> Self:
@@ -86,3 +121,7 @@ class Arrivals:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _checked(queues: Iterable[str]) -> list[str]:
+    return [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]

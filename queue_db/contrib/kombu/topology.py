@@ -34,18 +34,19 @@ class Topology:
 
     # --- queues -----------------------------------------------------------------------------------------------------
 
-    def declare(self, queue: str, expires: float | None) -> None:
+    def declare(self, queue: str, expires: float | None, *, begins: bool = True) -> None:
         """Make a queue known.
 
         :param expires: seconds without a consumer after which it is deleted; None: never.
+        :param begins: whether this time begins now; if not, it begins at the first :meth:`used`.
         :raises ArgumentError: the name is too long.
         """
+        if expires is not None and begins:
+            self.used(queue, expires)  # first: a sweep that looks at the queue now has lost its lease
         if not self.exists(queue) or expires is not None:
             # The two definitions differ, so that an expiry tells a queue that was declared again without one.
             self._db.routes.set(_ROUTE + queue, drop=True, matched=expires is not None)
             self._db.routes.subscribe(_topic("", queue), _ROUTE + queue, "exact")
-        if expires is not None:
-            self.used(queue, expires)
 
     def exists(self, queue: str) -> bool:
         """Whether the queue is declared."""
