@@ -325,8 +325,9 @@ class Channel(virtual.Channel):
         for job in jobs:
             if (problem := self._foreign(job)) is not None:
                 reason = f"no message of Kombu: {problem}"
-                log.warning("job %d in %r is %s; it is %s", job.id, source.name, reason, "dropped" if no_ack else "a dead job now")
-                if not no_ack:
+                if no_ack:  # it has left the queue
+                    log.warning("job %d in %r is dropped: %s", job.id, source.name, reason)
+                else:  # which logs a warning
                     source.bury_many([job], reason)
             elif self._expired(job, self.leases.seconds):
                 expired.append(job)
