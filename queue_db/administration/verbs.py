@@ -204,10 +204,12 @@ class Administration:
 def _emptied(tx: Transaction, queue: str) -> int:
     """:meth:`Administration.purge` in one transaction."""
     upto, deleted, above = store.highest_id(tx), 0, -1
-    while above is not None:
-        gone, above = store.delete_waiting(tx, queue, above=above, upto=upto, limit=AT_ONCE)
+    while True:
+        gone, last = store.delete_waiting(tx, queue, above=above, upto=upto, limit=AT_ONCE)
         deleted += gone
-    return deleted
+        if last is None:
+            return deleted
+        above = last
 
 
 def _due(run_at: datetime | None, delay: float | None) -> Due | None:

@@ -93,8 +93,8 @@ class Topology:
             self._db.routes.remove(_ROUTE + queue, using=connection)
             deleted = self._db.queue(queue).purge(using=connection)
             if left is not None:  # perhaps a consumer that was killed holds messages: look again
-                again = {"delay": max(1.0, left), "unique_key": queue, "on_duplicate": "skip"}
-                self._db.queue(EXPIRY).enqueue("queue", {"queue": queue}, using=connection, **again)
+                expiry, wait = self._db.queue(EXPIRY), max(1.0, left)
+                expiry.enqueue("queue", {"queue": queue}, delay=wait, unique_key=queue, on_duplicate="skip", using=connection)
         return deleted
 
     @cached_property

@@ -18,6 +18,8 @@ from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
 from queue_db.contrib.kombu.urls import database_url
 
+_Channel = Channel  # a class variable of the transport has the name
+
 #: Seconds between two looks at the other queues while one has messages.
 _LOOK_EVERY = 0.1
 
@@ -152,9 +154,9 @@ class Transport(virtual.Transport):
         """The queues from which consumers may take messages now."""
         return list(dict.fromkeys(queue for channel in self._in_turn() for queue in channel.wanted))
 
-    def _in_turn(self) -> list[Channel]:
+    def _in_turn(self) -> list[_Channel]:
         """The channels, first the one after the one that was the last to get messages."""
-        channels = list(self.channels)
+        channels: list[_Channel] = list(self.channels)
         first = self._turn % len(channels) if channels else 0
         return channels[first:] + channels[:first]
 
