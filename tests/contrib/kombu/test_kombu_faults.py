@@ -38,7 +38,12 @@ def test_a_publish_in_a_transaction_that_the_database_gave_up_is_not_repeated(co
             for number in range(100):
                 rival.execute(text(f"INSERT INTO {orders} VALUES ({1000 + number}, 0)"))
             rival.execute(text("SELECT id FROM jobs FOR UPDATE")).all()
-            circle = pool.submit(rival.execute, text(f"UPDATE {orders} SET n = 1 WHERE id = 1"))
+
+            def close_the_circle():
+                rival.execute(text(f"UPDATE {orders} SET n = 1 WHERE id = 1"))
+                rival.rollback()  # another attempt would succeed
+
+            circle = pool.submit(close_the_circle)
         policy = {"max_retries": 2, "interval_start": 0.0, "interval_step": 0.0}
         try:
             with publishing_in(mine), pytest.raises(NotPublishedError, match="repeat it") as caught:
