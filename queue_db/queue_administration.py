@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from queue_db.core import Core
+from queue_db.dialects.borrowed import Using
 from queue_db.model import UNCHANGED, Controls, Job, PresentState, State, Unchanged, Verdict
 from queue_db.slices import load, type_hint
 from queue_db.store import controls
@@ -147,6 +148,9 @@ class QueueAdministration:
         """
         return self.core.administration.cancel(job_id, self.name, version)
 
-    def purge(self) -> int:
-        """Delete all due, scheduled and blocked jobs, in portions; return the number of deleted jobs. Running jobs stay."""
-        return self.core.administration.purge(self.name)
+    def purge(self, *, using: Using | None = None) -> int:
+        """Delete all due, scheduled and blocked jobs, in portions; return the number of deleted jobs. Running jobs stay.
+
+        :param using: a transaction of yours, in which all are deleted at once.
+        """
+        return self.core.administration.purge(self.name, using)

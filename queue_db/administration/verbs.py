@@ -161,7 +161,10 @@ class Administration:
         stats = inspection.counted(queue, _LOOKED_AT)
         return bool(stats.running or ("running" in stats.capped and inspection.counted(queue).running))
 
-    def purge(self, queue: str) -> int:
+    def purge(self, queue: str, using: Using | None = None) -> int:
+        if using is not None:
+            with self._core.joined(using, "purge") as tx:
+                return _emptied(tx, queue)
         # Jobs that are enqueued during the purge must stay, such as the callback job of a batch. Their ids are above ``upto``.
         upto = self._core.read("purge", store.highest_id)
         deleted, above = 0, -1
@@ -196,6 +199,17 @@ class Administration:
         swept = repeated(lambda most: self._core.write("sweep", store.delete_marked, most, everywhere=everywhere), limit)
         self._swept_everywhere = self._swept_everywhere or limit is None or swept < limit
         return swept
+
+
+def _emptied(tx: Transaction, queue: str) -> int:
+    """:meth:`Administration.purge` in one transaction."""
+    upto, deleted, above = store.highest_id(tx), 0, -1
+    while True:
+        gone, last = store.delete_waiting(tx, queue, above=above, upto=upto, limit=AT_ONCE)
+        deleted += gone
+        if last is None:
+            return deleted
+        above = last
 
 
 def _due(run_at: datetime | None, delay: float | None) -> Due | None:

@@ -484,9 +484,12 @@ class AsyncQueue(QueueTwin):
         """
         return await run(self._sync.cancel, job_id, version=version)
 
-    async def purge(self) -> int:
-        """Delete all due, scheduled and blocked jobs, in portions; return the number of deleted jobs. Running jobs stay."""
-        return await run(self._sync.purge)
+    async def purge(self, *, using: AsyncUsing | None = None) -> int:
+        """Delete all due, scheduled and blocked jobs, in portions; return the number of deleted jobs. Running jobs stay.
+
+        :param using: a transaction of yours, in which all are deleted at once.
+        """
+        return await run(self._sync.purge, using=joined(using))
 
     async def fair(self, enabled: bool = True, *, weights: Mapping[str, int] | None = None) -> None:
         """Let claims take turns among the groups that have due jobs: each group has one job in a turn, or as many as its weight.

@@ -197,9 +197,12 @@ class AsyncRoutes(Twin[Routes]):
         """
         await run(self._sync.resume, name)
 
-    async def remove(self, name: str) -> bool:
-        """Delete a route with its subscriptions; its definition stays. False: there is none."""
-        return await run(self._sync.remove, name)
+    async def remove(self, name: str, *, using: AsyncUsing | None = None) -> bool:
+        """Delete a route with its subscriptions; its definition stays. False: there is none.
+
+        :param using: a connection or session with a transaction: the route is deleted when it commits.
+        """
+        return await run(self._sync.remove, name, using=joined(using))
 
     async def top(self, counter: str, *, limit: int = 10) -> Counted:
         """The keys that a counter has counted most, with their numbers of messages, the largest first.

@@ -228,9 +228,15 @@ class Routes:
         """
         self._pause(name, 0)
 
-    def remove(self, name: str) -> bool:
-        """Delete a route with its subscriptions; its definition stays. False: there is none."""
+    def remove(self, name: str, *, using: Using | None = None) -> bool:
+        """Delete a route with its subscriptions; its definition stays. False: there is none.
+
+        :param using: a connection or session with a transaction: the route is deleted when it commits.
+        """
         arguments.name("route", name, ROUTE_LENGTH)
+        if using is not None:
+            with self._core.joined(using, "routes.remove") as tx:
+                return routes.remove(tx, name)
         return self._core.write("routes.remove", routes.remove, name)
 
     def top(self, counter: str, *, limit: int = 10) -> Counted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from types import TracebackType
@@ -34,6 +35,8 @@ class Arrivals:
         self._idle = Idle(self._poll)
         self._wakeup = Wakeup(lambda: core.database.listen(core.notifications.channel), _RETRY)
         self._woken = False
+        self._lock = threading.Lock()
+        self._waits = False
         self._closed = False
         core.notifications.add(self._wakeup.set)
 
@@ -41,9 +44,11 @@ class Arrivals:
         """Those of the queues that have due jobs now: one statement for each 100 queues.
 
         :raises ArgumentError: ``queues`` is not a list of names.
+        :raises ConfigurationError: it is closed.
         :raises StorageError: the database did not answer.
         """
-        due = {queue for queue, seconds in self._due(_names(queues)).items() if seconds is not None and seconds <= 0}
+        self._require_open()
+        due = {queue for queue, seconds in self._due(_checked(queues)).items() if seconds is not None and seconds <= 0}
         if due:
             self._idle.worked()
         return due
@@ -51,19 +56,28 @@ class Arrivals:
     def wait(self, queues: Iterable[str], seconds: float) -> set[str]:
         """Wait at most ``seconds`` until some of the queues probably have due jobs, and return these.
 
-        Another process may have claimed them. The set is empty after ``seconds``, or after a call of :meth:`wake`.
+        Another process may have claimed them. The set is empty after ``seconds``, or after a call of :meth:`wake` or :meth:`close`.
 
         :raises ArgumentError: ``queues`` is not a list of names, or ``seconds`` not a number of seconds.
         :raises ConfigurationError: it is closed.
         :raises StorageError: the database did not answer a poll.
         """
         ends = time.monotonic() + arguments.seconds("seconds", seconds) / 1e6
-        names = _names(queues)
-        while True:
-            if self._closed:
-                raise ConfigurationError(
-                    "these arrivals are closed: wait inside their with block, or open others with db.arrivals()"
-                )
+        names = _checked(queues)
+        with self._lock:
+            self._require_open()
+            self._waits = True
+        try:
+            return self._wait(names, ends)
+        finally:
+            with self._lock:
+                self._waits = False
+                closed = self._closed
+            if closed:
+                self._wakeup.close()
+
+    def _wait(self, names: list[str], ends: float) -> set[str]:
+        while not self._closed:
             waits = self._due(names)
             if due := {queue for queue, wait in waits.items() if wait is not None and wait <= 0}:
                 self._idle.worked()
@@ -78,6 +92,7 @@ class Arrivals:
             if self._woken:
                 self._woken = False
                 return set()
+        return set()
 
     def wake(self) -> None:
         """End the current wait, or the next one."""
@@ -85,10 +100,21 @@ class Arrivals:
         self._wakeup.set()
 
     def close(self) -> None:
-        """Close the connection that receives notifications. A second call has no effect."""
-        self._closed = True
+        """Close the connection that receives notifications. A thread that waits returns an empty set."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            waits = self._waits
         self._core.notifications.remove(self._wakeup.set)
-        self._wakeup.close()
+        if waits:
+            self._wakeup.set()  # the thread that waits uses the sockets, so it closes them
+        else:
+            self._wakeup.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConfigurationError("these arrivals are closed: wait inside their with block, or open others with db.arrivals()")
 
     def _due(self, names: list[str]) -> dict[str, float | None]:
         return next_due(self._core, names) if names else {}
@@ -100,5 +126,5 @@ class Arrivals:
         self.close()
 
 
-def _names(queues: Iterable[str]) -> list[str]:
+def _checked(queues: Iterable[str]) -> list[str]:
     return [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]

@@ -10,10 +10,10 @@ from contextlib import suppress
 
 from kombu.transport import TRANSPORT_ALIASES
 
-from queue_db.contrib.kombu.databases import close_all, publishing_in
+from queue_db.contrib.kombu.databases import NotPublishedError, close_all, publishing_in
 from queue_db.contrib.kombu.urls import SCHEME, SCHEMES
 
-__all__ = ["close_all", "publishing_in", "register"]
+__all__ = ["NotPublishedError", "close_all", "publishing_in", "register"]
 
 
 def register() -> None:

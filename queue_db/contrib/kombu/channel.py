@@ -14,8 +14,8 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
-from queue_db import LeasedJob, QueueDB, StorageError
-from queue_db.contrib.kombu.databases import transaction
+from queue_db import LeasedJob, PayloadError, Queue, QueueDB, StorageError
+from queue_db.contrib.kombu.databases import NotPublishedError, transaction
 from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
 
@@ -30,7 +30,8 @@ MOST = 100
 #: Most messages of one claim for a consumer without a prefetch count.
 MOST_WITHOUT_PREFETCH = 10
 
-#: Seconds without a consumer after which a queue with ``auto_delete`` is deleted, unless it has ``expires``.
+#: Seconds after its last consumer until a queue with ``auto_delete`` is deleted, unless it has ``expires``; for an exclusive queue
+#: also seconds until its first one.
 AUTO_DELETE_AFTER = 300.0
 
 #: Most messages that a declaration counts. A passive one counts all.
@@ -130,10 +131,11 @@ class Channel(virtual.Channel):
             return queue_declare_ok_t(queue, self._size(queue), 0)
         given = arguments or {}
         expires = _seconds(given.get("x-expires"))
+        begins = expires is not None or exclusive  # the time of another one with auto_delete begins with its first consumer
         if expires is None and (auto_delete or exclusive):
             expires = AUTO_DELETE_AFTER
         self.connection.queues[queue] = QueueSettings(expires, _seconds(given.get("x-message-ttl")), exclusive)
-        self.topology.declare(queue, expires)
+        self.topology.declare(queue, expires, begins=begins)
         return queue_declare_ok_t(queue, self.db.queue(queue).stats(most=_COUNTED).available, 0)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
@@ -218,12 +220,14 @@ class Channel(virtual.Channel):
         elif self.connection.options.eta_in_database and (eta := headers.get("eta")):
             options["run_at"] = _aware(eta)
         kind = _kind(headers.get("task"))
-        using = transaction()
-        if len(queues) == 1:
-            self.db.queue(queues[0]).enqueue(kind, message, using=using, **options)
-        elif using is not None:
-            for queue in queues:
-                self.db.queue(queue).enqueue(kind, message, using=using, **options)
+        if (using := transaction()) is not None:
+            try:
+                for queue in queues:
+                    self.db.queue(queue).enqueue(kind, message, using=using, **options)
+            except (StorageError, OSError) as error:  # Kombu calls some of them recoverable, and would publish again
+                raise NotPublishedError(f"not published; roll your transaction back, and repeat it: {error}") from error
+        elif len(queues) == 1:
+            self.db.queue(queues[0]).enqueue(kind, message, **options)
         elif queues:
             with self.db.queue(queues[0]).transaction() as connection:
                 for queue in queues:
@@ -241,6 +245,7 @@ class Channel(virtual.Channel):
         super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
         settings = self.connection.queues.get(queue)
         if settings is not None and settings.expires is not None:
+            self.topology.used(queue, settings.expires)
             self.leases.keep(queue, settings.expires)
         self.leases.start()
         self.connection.wake()
@@ -280,11 +285,12 @@ class Channel(virtual.Channel):
         if not self._consumers or not self.qos.can_consume():
             return []
         queues = list(dict.fromkeys(self._active_queues))
-        self._turn = (self._turn + 1) % len(queues)
-        return queues[self._turn :] + queues[: self._turn]
+        first = self._turn % len(queues)
+        return queues[first:] + queues[:first]
 
     def take(self, queue: str) -> int:
-        """Claim messages of a queue and deliver them; return how many."""
+        """Claim messages of a queue and deliver them; return how many. The turn of the queue is over."""
+        self._turn = list(dict.fromkeys(self._active_queues)).index(queue) + 1
         no_ack = queue in self._no_ack
         # A message without an answer is gone when it is claimed: so one at a time.
         most = 1 if no_ack else min(self.qos.can_consume_max_estimate() or MOST_WITHOUT_PREFETCH, MOST)
@@ -302,24 +308,67 @@ class Channel(virtual.Channel):
 
     def _claim(self, queue: str, most: int, *, no_ack: bool) -> list[Message]:
         """Messages that have not expired."""
-        source, seconds = self.db.queue(queue), self.leases.seconds
-        while True:
-            jobs = source.claim(most, lease=seconds, delete=no_ack)
-            fresh = [job for job in jobs if not self._expired(job, seconds)]
-            if len(fresh) < len(jobs) and not no_ack:
-                source.cancel_many([job for job in jobs if job not in fresh])
-            if fresh or not jobs:
-                break
-        found = []
-        for job in fresh:
-            message: Message = job.payload
-            # Copies of a message in several queues have one payload.
-            tag = message["properties"]["delivery_tag"] = job.fence
-            message["properties"].setdefault("delivery_info", {})["redelivered"] = job.version > 1  # it was claimed before
+        source = self.db.queue(queue)
+        while jobs := source.claim(most, lease=self.leases.seconds, delete=no_ack):
+            try:
+                fresh = self._fresh(source, jobs, no_ack=no_ack)
+            except BaseException:
+                self._release_claimed(source, jobs, no_ack=no_ack)
+                raise
+            if fresh:
+                return [self._received(job, no_ack=no_ack) for job in fresh]
+        return []
+
+    def _fresh(self, source: Queue, jobs: Sequence[LeasedJob], *, no_ack: bool) -> list[LeasedJob]:
+        """The jobs that are messages and have not expired. The others leave the queue."""
+        fresh, expired = [], []
+        for job in jobs:
+            if (problem := self._foreign(job)) is not None:
+                reason = f"no message of Kombu: {problem}"
+                if no_ack:  # it has left the queue
+                    log.warning("job %d in %r is dropped: %s", job.id, source.name, reason)
+                else:  # which logs a warning
+                    source.bury_many([job], reason)
+            elif self._expired(job, self.leases.seconds):
+                expired.append(job)
+            else:
+                fresh.append(job)
+        if expired and not no_ack:
+            source.cancel_many(expired)
+        return fresh
+
+    def _foreign(self, job: LeasedJob) -> str | None:
+        """Why the job is no message, such as one that a program enqueued without Kombu; None: it is one."""
+        try:
+            message = job.payload
+        except PayloadError as error:
+            return str(error)
+        properties = message.get("properties") if isinstance(message, dict) else None
+        if not isinstance(properties, dict):
+            return "its payload has no properties"
+        if not isinstance(properties.get("delivery_info", {}), dict) or not isinstance(message.get("headers") or {}, dict):
+            return "its delivery_info or its headers are no object"
+        try:
+            self.decode_body(message.get("body"), properties.get("body_encoding"))
+        except Exception as error:  # noqa: BLE001 - the codecs of Kombu raise what they like
+            return f"its body cannot be decoded: {error!r}"
+        return None
+
+    def _received(self, job: LeasedJob, *, no_ack: bool) -> Message:
+        message: Message = job.payload
+        # Copies of a message in several queues have one payload.
+        message["properties"]["delivery_tag"] = job.fence
+        message["properties"].setdefault("delivery_info", {})["redelivered"] = job.version > 1  # it was claimed before
+        if not no_ack:
+            self.leases.add(job.fence, job)
+        return message
+
+    def _release_claimed(self, source: Queue, jobs: Sequence[LeasedJob], *, no_ack: bool) -> None:
+        try:
             if not no_ack:
-                self.leases.add(tag, job)
-            found.append(message)
-        return found
+                source.release_many([job for job in jobs if not job.settled])
+        except StorageError as error:
+            log.warning("messages return to %r when their leases end, not now: %s", source.name, error)
 
     def _expired(self, job: LeasedJob, seconds: float) -> bool:
         """Whether a message is older than it may be, by the database's clock."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.utils import json
 
-from queue_db import ConfigurationError, QueueDB
+from queue_db import ConfigurationError, EnqueueError, QueueDB
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -34,6 +34,16 @@ def _new_lock() -> None:
 os.register_at_fork(after_in_child=_new_lock)
 
 _transaction: ContextVar[Connection | Session | None] = ContextVar("queue_db_kombu_transaction", default=None)
+
+
+class NotPublishedError(EnqueueError):
+    """A message was not published in your transaction, which you have to roll back and repeat as a whole; ``__cause__`` says why.
+
+    Kombu does not publish such a message again: the database may have rolled your transaction back, so another attempt would keep
+    the message without your own changes.
+    """
+
+    code = "not_published"
 
 
 class MessageCodec:
@@ -118,6 +128,7 @@ def publishing_in(connection: Connection | Session) -> Iterator[None]:
     """Publish in your transaction: what ``task.delay()`` and others publish in this block takes effect if it commits.
 
     :param connection: a connection or session of the broker's database, with a transaction.
+    :raises NotPublishedError: the database refused a message, for example after a deadlock: repeat the whole transaction.
     """
     before = _transaction.set(connection)
     try:

@@ -50,6 +50,9 @@ class Bridge:
             except QueueDBError as error:
                 log.warning("waiting for messages failed: %s", error)
                 self._ended.wait(_RETRY)
+            except Exception:  # the thread goes on: without it nothing is delivered
+                log.exception("waiting for messages failed")
+                self._ended.wait(_RETRY)
             if self._ended.is_set():
                 return
             self._delivered.clear()

@@ -10,11 +10,14 @@ consumer deletes the queue: so nothing is left of a process that was killed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal
 
-from queue_db import QueueDB
+from queue_db import LeasedJob, LeaseLostError, QueueDB
+
+log = logging.getLogger("queue_db.kombu")
 
 #: The queue with the jobs that delete expired queues.
 EXPIRY = "kombu.expiry"
@@ -34,18 +37,19 @@ class Topology:
 
     # --- queues -----------------------------------------------------------------------------------------------------
 
-    def declare(self, queue: str, expires: float | None) -> None:
+    def declare(self, queue: str, expires: float | None, *, begins: bool = True) -> None:
         """Make a queue known.
 
         :param expires: seconds without a consumer after which it is deleted; None: never.
+        :param begins: whether this time begins now; if not, it begins at the first :meth:`used`.
         :raises ArgumentError: the name is too long.
         """
+        if expires is not None and begins:
+            self.used(queue, expires)  # first: a sweep that looks at the queue now has lost its lease
         if not self.exists(queue) or expires is not None:
             # The two definitions differ, so that an expiry tells a queue that was declared again without one.
             self._db.routes.set(_ROUTE + queue, drop=True, matched=expires is not None)
             self._db.routes.subscribe(_topic("", queue), _ROUTE + queue, "exact")
-        if expires is not None:
-            self.used(queue, expires)
 
     def exists(self, queue: str) -> bool:
         """Whether the queue is declared."""
@@ -70,13 +74,28 @@ class Topology:
             if steps and steps[0].definition != self._expiring:
                 job.complete()
                 continue
-            self.delete(queue)
-            left = self._db.next_due([queue])[queue]
-            if left is None:
-                job.complete()
-            else:  # a consumer that was killed holds messages
-                job.snooze(max(1.0, left))
+            try:
+                deleted = self._expire(job, queue)
+            except LeaseLostError:
+                continue  # it was declared or used again meanwhile, so it stays with its messages
+            if deleted:
+                log.warning("queue %r expired without a consumer: %d messages were deleted", queue, deleted)
         return len(jobs)
+
+    def _expire(self, job: LeasedJob, queue: str) -> int:
+        """Delete a queue that has expired, unless it was declared or used again; return the number of messages deleted.
+
+        :raises LeaseLostError: it was; nothing was changed.
+        """
+        left = self._db.next_due([queue])[queue]
+        with self._db.queue(EXPIRY).transaction() as connection:
+            job.complete(using=connection).require(job)
+            self._db.routes.remove(_ROUTE + queue, using=connection)
+            deleted = self._db.queue(queue).purge(using=connection)
+            if left is not None:  # perhaps a consumer that was killed holds messages: look again
+                expiry, wait = self._db.queue(EXPIRY), max(1.0, left)
+                expiry.enqueue("queue", {"queue": queue}, delay=wait, unique_key=queue, on_duplicate="skip", using=connection)
+        return deleted
 
     @cached_property
     def _expiring(self) -> str:

@@ -18,6 +18,8 @@ from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
 from queue_db.contrib.kombu.urls import database_url
 
+_Channel = Channel  # a class variable of the transport has the name
+
 #: Seconds between two looks at the other queues while one has messages.
 _LOOK_EVERY = 0.1
 
@@ -150,7 +152,13 @@ class Transport(virtual.Transport):
 
     def wanted(self) -> list[str]:
         """The queues from which consumers may take messages now."""
-        return list(dict.fromkeys(queue for channel in self.channels for queue in channel.wanted))
+        return list(dict.fromkeys(queue for channel in self._in_turn() for queue in channel.wanted))
+
+    def _in_turn(self) -> list[_Channel]:
+        """The channels, first the one after the one that was the last to get messages."""
+        channels: list[_Channel] = list(self.channels)
+        first = self._turn % len(channels) if channels else 0
+        return channels[first:] + channels[:first]
 
     def _look(self, queues: list[str]) -> bool:
         self._looked_at = time.monotonic()
@@ -163,9 +171,11 @@ class Transport(virtual.Transport):
         for queue in wanted:
             if queue not in self._promising:
                 continue
-            for channel in list(self.channels):
-                if queue in channel.wanted and channel.take(queue):
-                    return True
+            for channel in self._in_turn():
+                if queue in channel.wanted:
+                    self._turn = self.channels.index(channel) + 1
+                    if channel.take(queue):
+                        return True
             self._promising.discard(queue)
         return False
 

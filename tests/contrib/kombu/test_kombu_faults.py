@@ -1,0 +1,262 @@
+"""What a fault costs: it must not lose, repeat, delay or delete the messages of others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import kombu
+import pytest
+from kombu import Queue
+from kombu.asynchronous import Hub
+from sqlalchemy import create_engine, text
+
+from queue_db import ArgumentError, ConfigurationError, QueueDB, TransientStorageError
+from queue_db.contrib.kombu import NotPublishedError, channel, event_loop, publishing_in
+from queue_db.contrib.kombu.topology import EXPIRY, Topology
+from tests.contrib.kombu.receiving import consuming, publish
+from tests.patience import PATIENCE, wait_for
+
+# --- a transaction of the caller ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+def test_a_publish_in_a_transaction_that_the_database_gave_up_is_not_repeated(connect, name, open_db, kind):
+    here, queue, orders = connect(), open_db().queue(name), name.replace("-", "_").replace(".", "_") + "_orders"
+    engine = create_engine(open_db().database.engine.url)
+    with engine.begin() as made:
+        made.execute(text(f"CREATE TABLE {orders} (id INT PRIMARY KEY, n INT)"))
+    with here.channel() as on, engine.connect() as mine, engine.connect() as rival, ThreadPoolExecutor(1) as pool:
+        Queue(name)(on).declare()
+        mine.execute(text(f"INSERT INTO {orders} VALUES (1, 0)"))
+        if kind == "postgresql":
+            rival.execute(text("LOCK TABLE jobs IN EXCLUSIVE MODE"))
+            mine.execute(text("SET LOCAL lock_timeout = '50ms'"))
+            circle = None
+        else:  # InnoDB gives up the transaction that has changed less, and rolls it back
+            for number in range(100):
+                rival.execute(text(f"INSERT INTO {orders} VALUES ({1000 + number}, 0)"))
+            rival.execute(text("SELECT id FROM jobs FOR UPDATE")).all()
+
+            def close_the_circle():
+                rival.execute(text(f"UPDATE {orders} SET n = 1 WHERE id = 1"))
+                rival.rollback()  # another attempt would succeed
+
+            circle = pool.submit(close_the_circle)
+        policy = {"max_retries": 2, "interval_start": 0.0, "interval_step": 0.0}
+        try:
+            with publishing_in(mine), pytest.raises(NotPublishedError, match="repeat it") as caught:
+                kombu.Producer(on).publish("a", routing_key=name, retry=True, retry_policy=policy)
+        finally:
+            if circle is not None:
+                circle.result(PATIENCE)
+            rival.rollback()
+            mine.rollback()
+    assert isinstance(caught.value.__cause__, TransientStorageError)
+    assert not isinstance(caught.value, here.recoverable_connection_errors)
+    assert queue.stats().available == 0
+    with engine.begin() as made:
+        made.execute(text(f"DROP TABLE {orders}"))
+    engine.dispose()
+
+
+# --- jobs that are no messages --------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_no_message_is_buried_alone(connect, name, open_db, caplog):
+    here, db = connect(), open_db()
+    for number in range(3):
+        publish(here, number, Queue(name))
+    foreign = [
+        db.queue(name).enqueue("x", payload, priority=0)
+        for payload in ({"hand": "made"}, [1], {"body": "a", "properties": {"body_encoding": "base64"}}, "undecodable")
+    ]
+    with db.queue(name).transaction() as connection:
+        connection.execute(text("UPDATE jobs SET payload = '{' WHERE id = :id"), {"id": foreign[-1]})
+    with consuming(here, Queue(name), prefetch_count=20) as received:
+        assert received.until(3) == [0, 1, 2]
+        assert [job.attempts for job in db.queue(name).jobs("running").jobs] == [1, 1, 1]
+    dead = [db.get(number) for number in foreign]
+    assert {job.state for job in dead} == {"dead"}
+    assert all("no message of Kombu" in job.last_error for job in dead)
+    warned = [record.message for record in caplog.records if "no message of Kombu" in record.message]
+    assert len(warned) == len(foreign)
+    assert all(name in message for message in warned)
+
+
+def test_an_error_releases_what_was_claimed(connect, name, open_db, monkeypatch):
+    here, queue = connect(), open_db().queue(name)
+    for number in range(3):
+        publish(here, number, Queue(name))
+    with consuming(here, Queue(name), prefetch_count=5) as received, monkeypatch.context() as broken:
+
+        def fail(*_):
+            raise RuntimeError("a fault")
+
+        broken.setattr(channel.Channel, "_expired", fail)
+        with pytest.raises(RuntimeError, match="a fault"):
+            received.until(1)
+        assert (queue.stats().available, queue.stats().running) == (3, 0)
+
+
+# --- turns ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+@pytest.mark.parametrize("channels", ["one channel", "a channel each"])
+def test_queues_take_turns(connect, name, number, channels):
+    here = connect()
+    queues = [Queue(f"{name}-{place}") for place in range(number)]
+    for queue in queues:
+        for _ in range(3):
+            publish(here, "a", queue)
+    order: list[str] = []
+
+    def got(message):
+        order.append(message.delivery_info["routing_key"])
+        message.ack()
+
+    groups = [queues] if channels == "one channel" else [[queue] for queue in queues]
+    consumers = [kombu.Consumer(here.channel(), group, on_message=got, prefetch_count=1) for group in groups]
+    for consumer in consumers:
+        consumer.consume()
+    while len(order) < 3 * number:
+        here.drain_events(timeout=PATIENCE)
+    turns = [set(order[place : place + number]) for place in range(0, 3 * number, number)]
+    assert turns == [{queue.name for queue in queues}] * 3
+
+
+# --- waits ----------------------------------------------------------------------------------------------------------------
+
+
+def test_closed_arrivals_refuse_to_wait(db, name):
+    arrivals = db.arrivals()
+    arrivals.close()
+    arrivals.close()
+    for wait in (lambda: arrivals.wait([name], 1.0), lambda: arrivals.look([name])):
+        with pytest.raises(ConfigurationError, match="arrivals are closed"):
+            wait()
+
+
+def test_a_close_ends_the_wait_of_another_thread(db, name):
+    arrivals = db.arrivals(poll=PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(arrivals.wait, [name], 10 * PATIENCE)
+        wait_for(lambda: arrivals._waits)
+        arrivals.close()
+        assert waiting.result(PATIENCE) == set()
+
+
+def test_a_text_is_no_list_of_queues(db):
+    arrivals = db.arrivals()
+    with arrivals, pytest.raises(ArgumentError, match="queues"):
+        arrivals.look("abc")
+
+
+def test_an_error_of_any_class_leaves_the_event_loop_its_messages(connect, name, monkeypatch):
+    monkeypatch.setattr(event_loop, "_RETRY", 0.01)
+    here, hub = connect(), Hub()
+    publish(here, "a", Queue(name))
+    transport, failed = here.transport, threading.Event()
+    wanted = transport.wanted
+
+    def fail_once():
+        if threading.current_thread() is not threading.main_thread() and not failed.is_set():
+            failed.set()
+            raise RuntimeError("the channels changed meanwhile")
+        return wanted()
+
+    monkeypatch.setattr(transport, "wanted", fail_once)
+    hub.call_repeatedly(0.05, lambda: None)  # the loop turns
+    with consuming(here, Queue(name)) as received:
+        transport.register_with_event_loop(here.connection, hub)
+        ends = time.monotonic() + PATIENCE
+        while not received and time.monotonic() < ends:
+            hub.run_once()
+        assert failed.is_set()
+        assert [message.payload for message in received] == ["a"]
+        transport.unregister_from_event_loop(here.connection, hub)
+    hub.close()
+
+
+# --- queues that expire ---------------------------------------------------------------------------------------------------
+
+
+def expiry_of(db: QueueDB, queue: str):
+    found = [job for state in ("available", "scheduled", "running") for job in db.queue(EXPIRY).jobs(state, limit=1000).jobs]
+    return next((job for job in found if job.payload["queue"] == queue), None)
+
+
+def test_the_time_of_auto_delete_begins_with_the_first_consumer(connect, name, open_db, monkeypatch):
+    monkeypatch.setattr(channel, "AUTO_DELETE_AFTER", 0.05)
+    here, db, queue = connect(), open_db(), Queue(name, auto_delete=True)
+    publish(here, "kept", queue)
+    assert expiry_of(db, name) is None
+    with consuming(here, queue) as received:
+        assert received.until(1) == ["kept"]
+        assert expiry_of(db, name) is not None
+        received[0].ack()
+    topology = Topology(db)
+    while topology.exists(name):
+        topology.sweep()
+
+
+class Overtaken(Topology):
+    """Another process declares the queue, and publishes, when this one has found that it has expired."""
+
+    def __init__(self, db: QueueDB, other: kombu.Connection, queue: Queue) -> None:
+        super().__init__(db)
+        self._other, self._queue = other, queue
+        self._overtaken = False
+
+    @property
+    def _expiring(self) -> str:
+        if not self._overtaken:
+            publish(self._other, "kept", self._queue)
+        self._overtaken = True
+        return self._db.routes.define(drop=True, matched=True)
+
+
+def expired(db: QueueDB, name: str):
+    return next((job for job in db.queue(EXPIRY).peek(1000) if job.payload["queue"] == name), None)
+
+
+def test_a_queue_that_is_declared_while_a_sweep_looks_at_it_stays(connect, name, open_db):
+    here, db = connect(), open_db()
+    Queue(name, expires=0.05)(here.default_channel).declare()
+    wait_for(lambda: expired(db, name) is not None)
+    Overtaken(db, here, Queue(name, expires=1000)).sweep()
+    assert Topology(db).exists(name)
+    assert db.queue(name).stats().available == 1
+
+
+def test_messages_that_go_with_an_expired_queue_are_counted(connect, name, open_db, caplog):
+    here, db = connect(), open_db()
+    for _ in range(2):
+        publish(here, "gone", Queue(name, expires=0.05))
+    topology = Topology(db)
+    while topology.exists(name):
+        topology.sweep()
+    assert f"queue {name!r} expired without a consumer: 2 messages were deleted" in caplog.text
+
+
+def test_a_purge_and_a_removal_of_a_route_belong_to_a_transaction(db, name):
+    queue, route = db.queue(name), f"route-{name}"
+    queue.enqueue_many([("k", 1), ("k", 2)])
+    db.routes.set(route, drop=True)
+
+    def delete(*, fail: bool):
+        with queue.transaction() as connection:
+            assert queue.purge(using=connection) == 2
+            assert db.routes.remove(route, using=connection)
+            if fail:
+                raise KeyError
+
+    with pytest.raises(KeyError):
+        delete(fail=True)
+    assert queue.stats().available == 2
+    assert any(one.name == route for one in db.routes.list())
+    delete(fail=False)
+    assert queue.stats().available == 0
+    assert not any(one.name == route for one in db.routes.list())
