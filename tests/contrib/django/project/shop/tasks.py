@@ -74,11 +74,6 @@ def adopt(parent):
         cursor.execute("INSERT INTO shop_children VALUES (%s)", [parent])
 
 
-@task
-def misspell():
-    raise ValueError("name \udcff")
-
-
 @task(takes_context=True)
 def hang(context, file, seconds):
     """Say that it runs, and stay; the attempt after a crash returns at once."""
