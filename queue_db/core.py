@@ -292,22 +292,22 @@ class Core:
         :raises ConfigurationError: ``using`` is no connection, leads to another database, or has no transaction.
         """
         self.ready()
-        with self.database.joined(using, name) as connection:
-            _refuse_schema_map(connection, self.store.tables, "the connection of using=")
-            found = found_in(connection)
-            if found is not None:
-                self._require_lent_here(connection, found)
-            elif connection.engine.pool not in self._pools:
-                self._require_here(connection)
-                self._pools.add(connection.engine.pool)
-            if write:
-                self.database.begin_changes(connection, name)
+        with self.database.joined(using, name, self._require_of_caller, write=write) as connection:
             tx = Transaction(connection, self.store, own=False)
             try:
                 yield tx
             except BaseException:
                 tx.rolled_back()
                 raise
+
+    def _require_of_caller(self, connection: Connection) -> None:
+        _refuse_schema_map(connection, self.store.tables, "the connection of using=")
+        found = found_in(connection)
+        if found is not None:
+            self._require_lent_here(connection, found)
+        elif connection.engine.pool not in self._pools:
+            self._require_here(connection)
+            self._pools.add(connection.engine.pool)
 
     def _require_lent_here(self, connection: Connection, found: Given) -> None:
         """:meth:`_require_here` for a driver's connection. It is asked once, unless it can have no weak references."""

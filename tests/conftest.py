@@ -43,7 +43,20 @@ pytest_plugins = ("tests.aio.harness", "tests.cli.harness", "tests.plans.harness
 
 #: A session of Spark takes long to start and to warm up: the files of each line share one, in one process.
 SPARK_SESSIONS = (
-    ("streams", "stream_ends", "drain", "jobs", "feeds", "source", "enqueue", "python", "drain_elsewhere", "docs", "demo"),
+    (
+        "streams",
+        "stream_ends",
+        "drain",
+        "jobs",
+        "feeds",
+        "source",
+        "enqueue",
+        "python",
+        "queues",
+        "drain_elsewhere",
+        "docs",
+        "demo",
+    ),
 )
 _SESSION_OF = {f"tests/spark/test_spark_{name}.py": number for number, names in enumerate(SPARK_SESSIONS) for name in names}
 

@@ -321,12 +321,12 @@ class Database:
             return self.dialect.server.listen_on_loop(self.engine, broken)
 
     @contextmanager
-    def joined(self, using: Any, name: str) -> Iterator[Connection]:
+    def joined(self, using: Any, name: str, check: Callable[[Connection], None], *, write: bool) -> Iterator[Connection]:
         """The caller's connection, in the caller's transaction. Nothing is committed or retried here.
 
-        Call :meth:`begin_changes` before a change.
-
         :param using: a Connection or Session, or a driver's or Django's connection.
+        :param check: refuses a connection to another database, before anything is begun.
+        :param write: whether there will be changes: on SQLite, the transaction then locks the file from now on.
         :raises ConfigurationError: ``using`` is no connection or session, leads to another kind of database, or has no transaction.
         """
         self.check_open()
@@ -335,7 +335,12 @@ class Database:
             found = driver_connections.given(using, asynchronous=self.asynchronous)
         try:
             with self._errors(name), nullcontext(using) if found is None else self.lent.connection(found) as given:
-                yield self._callers(given, name, checked=found is not None)
+                connection = self._callers(given, name, checked=found is not None)
+                check(connection)
+                if write and transactions.own(connection) is None:
+                    with self._errors(name, _REMEDIES_AT_START):
+                        self.dialect.server.begin_changes(connection)
+                yield connection
         except StorageError as error:
             cause = error.__cause__
             if isinstance(cause, SQLAlchemyError) and self.dialect.errors.fault(cause) is Fault.SERIALIZATION:
@@ -363,12 +368,6 @@ class Database:
                     own.check_lent()
                 own.begin()
             return connection
-
-    def begin_changes(self, connection: Connection, name: str) -> None:
-        """Prepare a connection of :meth:`joined` for changes: on SQLite, its transaction locks the file from now on."""
-        if transactions.own(connection) is None:
-            with self._errors(name, _REMEDIES_AT_START):
-                self.dialect.server.begin_changes(connection)
 
     @contextmanager
     def _errors(self, name: str, remedies: Mapping[type[SQLAlchemyError], str] = _REMEDIES) -> Iterator[None]:

@@ -206,24 +206,33 @@ class _Telemetry:
         if number:
             self._sent.add(number, _failed(self._attributes(name, "send", queue), error))
 
+    def receiving(self, name: str, queue: str) -> tuple[trace.Span, float]:
+        """The span of a claim that begins, and when, for :meth:`received`."""
+        usual = self._attributes(name, "receive", queue)
+        attributes = {**usual, "messaging.client.id": self._db.worker}
+        span = self._tracer.start_span(f"{name} {queue}", kind=SpanKind.CLIENT, attributes=attributes)
+        return span, time.perf_counter()
+
     def received(
-        self, name: str, queue: str, jobs: Sequence[Job | LeasedJob], began: tuple[int, float], error: BaseException | None
+        self,
+        name: str,
+        queue: str,
+        jobs: Sequence[Job | LeasedJob],
+        began: tuple[trace.Span, float],
+        error: BaseException | None = None,
     ) -> None:
-        """Make the span of a claim that has ended, unless it won nothing: an idle worker claims twice a second."""
+        """End the span of a claim, unless it won nothing: idle workers claim often. A span without an end is dropped."""
+        span, at = began
         usual = self._attributes(name, "receive", queue)
         kind = None if error is None else type(error).__qualname__
-        self._calls.record(time.perf_counter() - began[1], _failed(usual, kind))
+        self._calls.record(time.perf_counter() - at, _failed(usual, kind))
         if jobs:
             self._consumed.add(len(jobs), usual)
         elif error is None:
             return
-        span = self._tracer.start_span(
-            f"{name} {queue}",
-            kind=SpanKind.CLIENT,
-            attributes={**usual, "messaging.client.id": self._db.worker, **_of_messages(jobs)},
-            links=_links(jobs),
-            start_time=began[0],
-        )
+        span.set_attributes(_of_messages(jobs))
+        for link in _links(jobs):
+            span.add_link(link.context)
         if error is not None:
             _Operation(span).fail(type(error).__qualname__, f"{type(error).__name__}: {error}", error)
         span.end()
@@ -313,13 +322,13 @@ def _receiving(telemetry: _Telemetry, verb: str, name: str) -> Callable[..., Any
 
     @wraps(claim)
     def call(queue: Queue, *args: Any, **options: Any) -> Any:
-        began = time.time_ns(), time.perf_counter()
+        began = telemetry.receiving(name, queue.name)
         try:
             jobs = claim(queue, *args, **options)
         except BaseException as error:
             telemetry.received(name, queue.name, (), began, error)
             raise
-        telemetry.received(name, queue.name, jobs, began, None)
+        telemetry.received(name, queue.name, jobs, began)
         return jobs
 
     return call
@@ -343,7 +352,7 @@ def _completing_and_claiming(telemetry: _Telemetry) -> Callable[..., Any]:
         if not jobs or not limit:  # it is one of the two verbs, which are watched
             return complete_and_claim(queue, jobs, limit, *args, **options)
         won: list[LeasedJob] = []
-        began = time.time_ns(), time.perf_counter()
+        began = telemetry.receiving("claim", queue.name)
 
         def settle() -> list[Verdict]:
             verdicts, claimed = complete_and_claim(queue, jobs, limit, *args, **options)
@@ -351,7 +360,7 @@ def _completing_and_claiming(telemetry: _Telemetry) -> Callable[..., Any]:
             return verdicts
 
         verdicts = telemetry.settled("complete", queue.name, jobs, settle)
-        telemetry.received("claim", queue.name, won, began, None)
+        telemetry.received("claim", queue.name, won, began)
         return verdicts, won
 
     return call

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -71,8 +70,7 @@ class BatchReader(DataSourceReader):
         views = _views(db, self._states) if self._judged else [View()]
         for queue in existing(db, self._queues, completed=State.COMPLETED in self._states):
             for view in views:
-                cut = partial(ranges.queue_ranges, queue=queue, parts=self._partitions, worth=_WORTH, view=view)
-                for found in db.core.read("ranges.queue_ranges", cut):
+                for found in db.core.read("ranges.queue_ranges", ranges.queue_ranges, queue, self._partitions, _WORTH, view):
                     yield Piece(queue, view, found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

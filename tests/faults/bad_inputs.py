@@ -520,8 +520,8 @@ _SETTINGS: dict[str, tuple[Act, str]] = {
     "URL with an @ in its password": (lambda world: world.open(url_or_engine="mysql://u:p@ss@host/d"), "write it as %40"),
     "URL with an unknown driver": (lambda world: world.open(url_or_engine="sqlite+nosuch:///x"), "unknown driver"),
     "URL with another driver, which is not installed": (
-        lambda world: world.open(url_or_engine="mysql+mysqldb://u@host/d"),
-        r"the driver of 'mysql\+mysqldb' is not installed: install it, or use mysql\+pymysql://",
+        lambda world: world.open(url_or_engine="mysql+mysqlconnector://u@host/d"),
+        r"the driver of 'mysql\+mysqlconnector' is not installed: install it, or use mysql\+pymysql://",
     ),
     "URL for asyncio": (lambda world: world.open(url_or_engine="sqlite+aiosqlite:///x"), "is for asyncio: use sqlite://"),
     "URL with an unknown option": (lambda world: world.open(url_or_engine=f"{world.url}?nosuch=1"), "nosuch"),

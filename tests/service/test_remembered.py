@@ -133,7 +133,7 @@ def test_requests_that_come_together_share_one_read_of_their_token(
 
         answers = [pool.submit(ask) for _ in range(20)]
         try:
-            until(lambda: len(came) > 20)  # once for each, and once in the thread that reads
+            until(lambda: len(came) > 20 and reads)  # once for each, and once in the thread that reads, before it reads
             assert len(reads) == 1
             db.tokens.revoke(name)
             assert ask() == 401

@@ -45,9 +45,13 @@ OTHER_READS = {
     "arguments.py": {"given.__name__", "protocol.__name__"},  # classes in messages
     "codecs.py": {"codec.__name__", "hint.__name__", "'__name__'"},  # classes in messages; the name of a model
     "errors.py": {"cls.__name__"},  # a class in a message
+    "instrumentation/opentelemetry.py": {"LeaseLostError.__qualname__"},  # the class of an error
     "outcomes.py": {"returned.__name__"},  # a class in a message
     "cli/loading.py": {"traceback.extract_tb"},  # the line of a user's module that fails
+    "contrib/django/databases.py": {"'__name__'"},  # which driver stands for mysqlclient
+    "contrib/django/results.py": {"kind.__qualname__"},  # the class of an error
     "database/connections.py": {"traceback.walk_tb"},  # whose frames hold a cursor
+    "database/driver_connections.py": {"kind.__name__"},  # a class of dialects
     "dialects/transactions.py": {"'__name__'", "frame.f_globals", "traceback.walk_tb"},  # whether an error came within the driver
     "processes/main.py": {"'__qualname__'"},  # where another process finds the handler
     "service/api/settlements.py": {"RemoteError.__name__"},  # a class
