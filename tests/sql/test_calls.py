@@ -75,6 +75,7 @@ def calls_of(call: Callable[[], _T], files: list[str] | None = None) -> tuple[_T
 def warm(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue of which each verb has run a few times: what is prepared is prepared once, and nothing is due again by time."""
     monkeypatch.setattr(low_water_marks, "SHORTEST_RESCAN_INTERVAL", 3600.0)
+    monkeypatch.setattr(low_water_marks, "LONGEST_RESCAN_INTERVAL", 3600.0)
     monkeypatch.setattr(prepared, "BUSY_PLAN_AGE", 3600.0)
     monkeypatch.setattr(raw_cursor, "_FORGOTTEN", 3600.0)
     monkeypatch.setattr(wakeups.Notifications, "every", 3600.0)
