@@ -63,7 +63,7 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/service": ("sqlite",),
     "tests/spark/test_cli_streams.py": ("sqlite",),
     # A wait with notifications, and one that polls.
-    "tests/worker/test_arrivals.py": ("sqlite", "postgresql"),
+    "tests/worker/test_worker_arrivals.py": ("sqlite", "postgresql"),
 }
 
 #: Folder or file → the databases that are left to ``make test-nightly`` where MySQL runs the same function: MariaDB gets the
