@@ -113,7 +113,13 @@ def test_a_worker_runs_tasks_and_answers(celery, name):
     assert said.splitlines() == ["5", "[0, 2, 4]", "{'ok': 'pong'}"]
 
 
-@pytest.mark.rest("processes of Celery; test_kombu_leases.py kills a consumer")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("sqlite", marks=pytest.mark.rest("processes of Celery; test_kombu_leases.py kills a consumer")),
+        pytest.param("postgresql", marks=pytest.mark.nightly("on a busy machine its worker prefetches late; SQLite's")),
+    ],
+)
 @pytest.mark.parametrize("killed", ["child and parent", "parent"])
 def test_nothing_is_lost_when_a_worker_is_killed(celery, name, url, tmp_path, killed):
     first = celery.worker("a", HOLD="1")
