@@ -82,15 +82,16 @@ def test_a_transaction_that_stays_open_keeps_the_history(kind: str, own_url: str
     holder = create_engine(own_url, isolation_level="REPEATABLE READ")
     with holder.connect() as open_transaction:
         open_transaction.exec_driver_sql("SELECT count(*) FROM jobs")
-        before = history()
         fill_and_empty(own_url)
         with QueueDB(own_url) as db:
-            for _ in range(50):  # the history counts transactions that changed rows
+            for _ in range(50):  # the history counts transactions that changed rows, of the whole server
                 db.queue("mail").enqueue("k")
                 assert len(db.queue("mail").pop()) == 1
         kept = history()
-        assert kept >= before + 50
+        assert kept >= 50  # all of these; what was there before the transaction opened may go meanwhile
     holder.dispose()
+    if kind == "mysql":  # an idle server counts what it has removed only after 128 more rounds, which takes minutes
+        ask("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     wait_for(lambda: history() < kept)
     with QueueDB(own_url) as db:
         db.queue("mail").enqueue("k")
