@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from queue_db import arguments
-from queue_db.compare.results import ArrivalRow, Row
 from queue_db.compare.worker_pool import START_LIMIT, STOP_LIMIT, Kind
 from queue_db.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from queue_db.compare.results import ArrivalRow, Row
 
 #: Larger batches get more jobs per run, so that a run lasts: from this batch on, this many times as many.
 _FACTORS = ((100, 10), (10, 5))

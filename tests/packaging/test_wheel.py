@@ -108,6 +108,49 @@ def test_the_wheel_has_the_command(installed: Path, tmp_path: Path) -> None:
     assert queue_db.__version__ in run(installed, "-m", "queue_db", "--version", cwd=tmp_path)
 
 
+ONLY_THE_EXTRA = """
+import sys
+from importlib.machinery import PathFinder
+from importlib.metadata import packages_distributions, requires
+from packaging.requirements import Requirement
+
+def brought(name, extra=""):
+    found = {name}
+    for needed in map(Requirement, requires(name) or ()):
+        if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+            for one in needed.extras or {""}:
+                if needed.name != name or one != extra:
+                    found |= brought(needed.name.lower(), one)
+    return found
+
+allowed = {name.replace("_", "-").lower() for name in brought("queue-db", "cli")}
+
+class OnlyWhatIsBrought(PathFinder):
+    owners = packages_distributions()
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        owners = {owner.replace("_", "-").lower() for owner in cls.owners.get(name, ())}
+        return None if owners and not owners & allowed else super().find_spec(name, path, target)
+
+sys.meta_path = [OnlyWhatIsBrought if finder is PathFinder else finder for finder in sys.meta_path]
+for name in [name for name in sys.modules if name.partition(".")[0] == "packaging"]:
+    del sys.modules[name]
+from queue_db.cli import main
+main()
+"""
+
+
+def test_the_command_needs_only_what_its_extra_brings(installed: Path, tmp_path: Path) -> None:
+    at = ["--url", f"sqlite:///{tmp_path}/queue.db"]
+    for arguments in (["--help"], ["migrate", *at], ["enqueue", "mail", "welcome", *at], ["top", "--once", *at], ["doctor", *at]):
+        run(installed, "-c", ONLY_THE_EXTRA, *arguments, cwd=tmp_path)
+    lacking = subprocess.run(
+        [installed, "-c", ONLY_THE_EXTRA, "compare", *at], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert 'is not installed: pip install "queue-db[compare]"' in lacking.stderr
+
+
 @pytest.mark.rest("tests/migrations/test_alembic.py migrates as plain Alembic does")
 def test_the_wheel_is_migrated_by_plain_alembic(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "queue.ini").write_text("[alembic]\nscript_location = queue_db:migrations\n")
