@@ -82,7 +82,7 @@ def run_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[
 def moved(code: str, url: str) -> str:
     """The code with this database in the place of the files that it names."""
     asynchronous = r"\1" + f'"{for_asyncio(url)}"'
-    code = re.sub(r'((?:AsyncQueueDB|create_async_engine)\()"sqlite[^"]*"', asynchronous, code)
+    code = re.sub(r'((?:AsyncQueueDB|QueueBroker|create_async_engine)\()"sqlite[^"]*"', asynchronous, code)
     code = re.sub(r'"sqlite:///[^"]*"', f'"{url}"', code)
     return re.sub(r"(?<=QUEUE_DB_URL=)sqlite:///\S+", f"'{url}'", code)
 
