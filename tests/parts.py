@@ -58,6 +58,7 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/cli": ("sqlite",),
     # What the drivers and the notifications differ in.
     "tests/contrib/kombu": ("sqlite", "postgresql"),
+    "tests/contrib/taskiq": ("sqlite", "postgresql"),
     "tests/feeds/test_cli_feeds.py": ("sqlite",),
     "tests/routes/test_cli_routes.py": ("sqlite",),
     "tests/service": ("sqlite",),
