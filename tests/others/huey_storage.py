@@ -49,6 +49,8 @@ SUITE = Suite(
     command=_command,
     environment=_environment,
     wheel=True,
-    adapted="on MySQL and MariaDB with the strategy `skip_locked`: for some moments the default one may pass over higher priorities there",
+    adapted=(
+        "on MySQL and MariaDB with the strategy `skip_locked`: for some moments the default one may pass over higher priorities there"
+    ),
     timeout=600,
 )

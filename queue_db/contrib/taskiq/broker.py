@@ -15,6 +15,9 @@ from queue_db.contrib.taskiq.consumer import Consumer
 from queue_db.contrib.taskiq.held import Held
 from queue_db.contrib.taskiq.messages import kind_of, label, payload_of, transaction
 
+#: Seconds after which an idle event loop of a worker turns.
+_TICK = 0.2
+
 
 class QueueBroker(AsyncBroker):
     """A broker of Taskiq in a SQL database. Messages are jobs: the kind is the name of the task.
@@ -113,12 +116,20 @@ class QueueBroker(AsyncBroker):
         """
         consumer = Consumer(self.db.for_threads, self.queues, self._lease, self._poll, self._batch)
         self._consumers.append(consumer)
+        turning = asyncio.create_task(_turn())
         try:
             while True:
                 tag, data = await consumer.next()
                 yield AckableMessage(data=data, ack=Acknowledgement(consumer.held, tag))
         finally:
+            turning.cancel()
             await consumer.stop()
+
+
+async def _turn() -> None:
+    """Let an idle event loop turn: Taskiq's handlers of signals set an event, and do not wake the loop."""
+    while True:
+        await asyncio.sleep(_TICK)
 
 
 class Acknowledgement:

@@ -24,9 +24,6 @@ _WAIT = 3600.0
 #: Seconds for which :meth:`Consumer.stop` waits for a claim that runs.
 _CLAIM = 2.0
 
-#: Seconds after which a waiting event loop turns: Taskiq's handlers of signals set an event, and do not wake the loop.
-_TICK = 0.2
-
 #: Seconds until the next claim when an arrival was told and nothing was won: another worker has it.
 _MISSED = 0.05
 
@@ -73,8 +70,7 @@ class Consumer:
                 demand.set_running_or_notify_cancel()
                 self._demands.put(demand)
                 self._asked = asyncio.wrap_future(demand)
-            while not self._asked.done():
-                await asyncio.wait({self._asked}, timeout=_TICK)
+            await asyncio.shield(self._asked)
             asked, self._asked = self._asked, None
             self._buffer.extend(asked.result())
         return self._buffer.popleft()
