@@ -50,7 +50,8 @@ SUITE = Suite(
     environment=_environment,
     wheel=True,
     adapted=(
-        "on MySQL and MariaDB with the strategy `skip_locked`: for some moments the default one may pass over higher priorities there"
+        "on MySQL and MariaDB with the strategy `skip_locked`: for some moments the default one may pass over higher "
+        "priorities there"
     ),
     timeout=600,
 )

@@ -128,7 +128,7 @@ class QueueBroker(AsyncBroker):
 
 async def _turn() -> None:
     """Let an idle event loop turn: Taskiq's handlers of signals set an event, and do not wake the loop."""
-    while True:
+    while True:  # noqa: ASYNC110 - it waits for nothing
         await asyncio.sleep(_TICK)
 
 
