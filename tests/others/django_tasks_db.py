@@ -135,6 +135,7 @@ SUITE = Suite(
     source="django-tasks-db==0.13.0",
     requirements=("pytest==9.2.0", "pytest-django==4.14.0", "psycopg[binary]==3.3.9", "django-stubs-ext==6.1.2"),
     extras=("mysql", "migrate", "django"),
+    framework="django",
     kinds=("postgresql", "sqlite", "mysql", "mariadb"),
     prepare=_prepare,
     command=_command,
