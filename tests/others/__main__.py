@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.others import page
+from tests.others import newest, page
 from tests.others.suite import Outcome, Suite, SuiteFailed, run, versions_of_newest
 from tests.servers import ServerFailed, ServerMissing, provide
 
@@ -64,7 +64,8 @@ def _run(suite: Suite, kind: str, *, on_newest: bool) -> bool:
     expected = suite.expected(kind)
     surprises = outcome.surprises(expected)
     counts = f"{len(outcome.passed)} passed, {len(outcome.failed)} failed, {len(outcome.skipped)} skipped"
-    print(f"{suite.name} {suite.version} on {', '.join(filter(None, (database, beside)))}: {counts} in {time.monotonic() - began:.0f} s")
+    where = ", ".join(filter(None, (database, beside)))
+    print(f"{suite.name} {suite.version} on {where}: {counts} in {time.monotonic() - began:.0f} s")
     for surprise in surprises:
         print(f"  {surprise}")
     if not surprises:
@@ -92,7 +93,8 @@ def _on_a_server(suite: Suite, kind: str, *, on_newest: bool) -> tuple[Outcome, 
     if kind == "sqlite":
         with tempfile.TemporaryDirectory(prefix="queue-db-others-") as folder:
             url = f"sqlite:///{folder}/queue.db"
-            return run(suite, kind, url, on_newest=on_newest), f"SQLite {sqlite3.sqlite_version}"
+            version = newest.sqlite_version() if on_newest else sqlite3.sqlite_version
+            return run(suite, kind, url, on_newest=on_newest), f"SQLite {version}"
     server = provide(kind, durable=False)
     try:
         names = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB"}

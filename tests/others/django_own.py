@@ -1,4 +1,4 @@
-"""The tests of ``queue_db.contrib.django``, of the checkout: with ``--newest`` on a Django that the Python of the checkout is too old for."""
+"""Own tests of ``queue_db.contrib.django``, to run with ``--newest``: Django 6 wants a newer Python than the checkout has."""
 
 from __future__ import annotations
 

@@ -25,6 +25,11 @@ def version() -> str:
     return _answer([*_command(), "-c", "import platform; print(platform.python_version())"])
 
 
+def sqlite_version() -> str:
+    """The version of its SQLite."""
+    return _answer([*_command(), "-c", "import sqlite3; print(sqlite3.sqlite_version)"])
+
+
 def make(place: Path) -> None:
     """Make a virtual environment with pip; it stays at this place.
 

@@ -96,7 +96,7 @@ class TaskRunner:
                 verdict.require(job)
         except BaseException:
             # If the COMMIT has failed, as at a deferred constraint, the job is leased again, and the failure must be stored.
-            job.settled, job.settled_by, job.unconfirmed = False, None, None
+            job.rolled_back()
             raise
 
     def _succeeded(self, job: LeasedJob, result: TaskResult[..., Any], record: Record, value: Any) -> dict[str, Any]:
