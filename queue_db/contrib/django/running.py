@@ -112,7 +112,7 @@ class TaskRunner:
         record.add(error, job.attempts, most=wanted.max_attempts)
         if not job.state.save(record.stored()):
             return
-        failures = len(record.failed)
+        failures = record.failures
         wait = None if record.ended else wanted.backoff(failures)
         (verdict,) = _queue(self._db, job).fail_many([job], error, retry_in=wait, last=[record.ended])
         if not verdict:

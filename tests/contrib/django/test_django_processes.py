@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from queue_db import QueueDB
+from queue_db import QueueDB, State
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -95,6 +95,26 @@ def test_a_second_signal_returns_the_running_task(tasks: Any, name: str, start: 
     result.refresh()
     assert result.status == "READY"
     assert db.get(int(result.id)).attempts == 0  # an interruption is no attempt
+
+
+def test_an_error_with_bytes_that_are_no_text_is_stored_and_logged(
+    tasks: Any, name: str, environment: dict[str, str], db: QueueDB
+) -> None:
+    result = tasks.open_file_without_text.using(queue_name=name).enqueue()
+    command = [sys.executable, "-m", "tests.contrib.django.project.manage", "queue_worker", "--queue", name, "--until-empty"]
+    # A stream that would pass the bytes on as they are.
+    variables = environment | {"PYTHONIOENCODING": "utf-8:surrogateescape"}
+    said = ""
+    while db.get(int(result.id)).state is not State.DEAD:
+        done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=True)
+        said += done.stdout.decode()  # strict
+    assert "ValueError: no file name \\udcff" in said
+    assert "Logging error" not in said
+    result.refresh()
+    assert (result.status, result.attempts) == ("FAILED", 2)
+    assert [error.exception_class for error in result.errors] == [ValueError] * 2
+    assert all(error.traceback.endswith("no file name \\udcff\n") for error in result.errors)
+    str(db.get(int(result.id)).last_error).encode()
 
 
 def test_the_help_teaches(tasks: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -277,3 +277,35 @@ def test_a_record_stays_small(letter: str) -> None:
         record.add(ValueError(letter * 20_000), attempt, most=1000)
     assert len(json.dumps(record.stored())) < 64_000  # with traces of 4,000 letters of any kind it has more
     assert record.errors[-1][1].endswith(f"{letter * 100}\n")
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_record_of_thousands_of_failures_stays_small_and_counts_them_all() -> None:
+    from queue_db.contrib.django.results import Record
+
+    stored: Any = None
+    for attempt in range(1, 20_001):
+        record = Record.begin(stored, attempt, "w" * 64)
+        record.add(ValueError(attempt), attempt, most=20_000)
+        assert record.failures == attempt
+        assert record.ended is (attempt == 20_000)
+        stored = record.stored()
+    assert len(json.dumps(stored)) < 64_000
+    said = [trace.split()[-1] for _, trace in record.errors]
+    assert said == ["1", *(str(number) for number in range(19_994, 20_001))]
+    again = Record.begin(stored, 20_000, "w")  # the last attempt was interrupted after its record was stored
+    assert again.failures == 19_999
+    assert Record.begin(stored, 1, "w").failures == 0  # redriven
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_record_of_the_version_before_is_read() -> None:
+    from queue_db.contrib.django.results import Record
+
+    record = Record.begin(None, 1, "w")
+    stored = record.stored() | {"failed": list(range(1, 5001))}
+    del stored["failed_before"]
+    record = Record.begin(stored, 5001, "w")
+    record.add(ValueError(), 5001, most=5001)
+    assert (record.failures, record.ended) == (5001, True)
+    assert len(record.failed) < 100

@@ -113,12 +113,20 @@ def _name(text: str) -> str:
     return text
 
 
+class _Formatter(logging.Formatter):
+    """Lines that any stream takes: an error's text may have bytes that are no text, as names of files do."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with such bytes as escapes."""
+        return super().format(record).encode("utf-8", "backslashreplace").decode()
+
+
 def _log_to(stream: Any, level: int) -> None:
     """Show what workers and tasks log, unless the setting LOGGING says where it goes."""
     for name in LOGGERS:
         logger = logging.getLogger(name)
         if not logger.hasHandlers():
             handler = logging.StreamHandler(stream)
-            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
             logger.addHandler(handler)
             logger.setLevel(level)

@@ -35,6 +35,12 @@ def explode():
 
 
 @task
+@options(max_attempts=2, backoff=lambda attempt: 0.01)
+def open_file_without_text():
+    raise ValueError("no file name \udcff")
+
+
+@task
 @options(max_attempts=3, backoff=lambda attempt: 0.01)
 def explode_twice(file):
     tries = len(Path(file).read_text()) if Path(file).exists() else 0
