@@ -225,7 +225,7 @@ def test_a_message_whose_completion_was_rolled_back_can_fail(feed, make, db, wai
                 assert job.complete(using=connection)
                 raise ZeroDivisionError
             job.rolled_back()
-            assert job.fail("no commit")
+            assert job.fail("no commit", retry_in=1000)
 
     assert worker.run(until_empty=True) == Summary(completed=2, failed=1)
     assert [(job.payload, job.attempts) for job in waiting()] == [(1, 1)]
