@@ -99,6 +99,7 @@ _BACKEND = _tests(
             "test_custom_id_function",
             "test_unknown_id_function",
             "test_postgres_id_function_expression",
+            "test_postgres_db_id_function",
         ),
         "looks at an index of the other backend's table": ("test_index_scan_for_ready",),
         "looks at the constraint and at a migration of the other backend's table": (
