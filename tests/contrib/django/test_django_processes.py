@@ -79,7 +79,7 @@ def test_a_process_of_several_that_is_killed_is_replaced(tasks: Any, name: str, 
     supervisor = start("queue_worker", "--queue", name, "--processes", "2")
 
     def at_work() -> set[int]:
-        return {each.pid for each in db.workers() if name in each.queues and each.state == "running"}
+        return {each.pid for each in db.workers() if name in each.queues and each.state == "working"}
 
     wait_for(lambda: lines(file) and len(at_work()) == 2)
     first, *_ = map(int, lines(file))

@@ -67,7 +67,7 @@ class Command(BaseCommand):
             type=_at_least_one,
             default=1,
             metavar="N",
-            help="worker processes; those that die are replaced (default: 1)",
+            help="processes; those that die are replaced (default: 1)",
         )
         add("--reload", action="store_true", help="start again when the code changes, for development")
 
