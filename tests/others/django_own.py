@@ -25,7 +25,7 @@ SUITE = Suite(
     version="–",
     source="",
     requirements=("pytest==9.2.0", "hypothesis>=6.170", "psycopg[binary]==3.3.9", "django-stubs-ext==6.1.2"),
-    extras=("postgresql", "mysql", "async-postgresql", "async-mysql", "async-sqlite", "cli", "testing", "django"),
+    extras=("postgresql", "mysql", "async-postgresql", "async-mysql", "async-sqlite", "service", "fast", "testing", "django"),
     framework="django",
     kinds=("postgresql", "sqlite", "mysql", "mariadb"),
     command=_command,

@@ -15,7 +15,7 @@ _TEXT = """# Suites of others
 
 The adapters run the test suites of the projects that they are for, on private servers. A test that fails without a reason
 below fails the run, and so does one with a reason that passes. `python -m tests.others NAME --on KIND` runs one again,
-with `--newest` on the newest Python of Debian. `django_own` are the adapter's own tests, there.
+with `--newest` on the newest Python of Debian.
 
 | suite | version | database | date | passed | failed | skipped |
 |---|---|---|---|---|---|---|
