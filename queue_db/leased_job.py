@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from hashlib import blake2b
 from operator import attrgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, cast, overload
 
 from queue_db import arguments
@@ -18,6 +17,7 @@ from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.dialects.borrowed import AsyncUsing, Using, awaits, driver_of
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.in_graph import InGraph
+from queue_db.job_transaction import JobTransaction
 from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, batch_of, from_micros, graph_of, links_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
 from queue_db.resumable import Claimant, Resumable
@@ -240,7 +240,7 @@ class LeasedJob(Resumable, InGraph, JobData, Generic[Payload_co]):
         #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None: the job is leased.
         self.settled_by: str | None = None
         #: Counts the verb ``settled_by``, if a handler called it in its own transaction and it is not known whether that was
-        #: committed; otherwise None. See :func:`confirm`.
+        #: committed; otherwise None. See :func:`~queue_db.job_transaction.confirm`.
         self.unconfirmed: Callable[[], None] | None = None
         #: Whether the verb ``settled_by`` moved the job to the dead table.
         self.dead = False
@@ -346,6 +346,15 @@ class LeasedJob(Resumable, InGraph, JobData, Generic[Payload_co]):
 
         return (await run(self.source.complete_many, [self], using=joined(using)))[0]
 
+    def rolled_back(self) -> None:
+        """Tell that the transaction of ``complete(using=…)`` was rolled back: the job is leased as before.
+
+        For a handler that goes on after a rollback: verbs, :attr:`state` and steps work again, and a worker extends the lease.
+        Otherwise the worker finds it out when the handler has ended. Nothing is sent, so it is safe after a COMMIT without answer:
+        if it was committed after all, the next verb returns LOST.
+        """
+        self.settled, self.settled_by, self.unconfirmed = False, None, None
+
     def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
         """The attempt failed: the job is due again after ``retry_in`` seconds or the backoff. After its last attempt it is dead."""
         return self.source.fail_many([self], error, retry_in=retry_in)[0]
@@ -405,49 +414,6 @@ class LeasedJob(Resumable, InGraph, JobData, Generic[Payload_co]):
         raise ArgumentError("a leased job belongs to the process that claimed it: send its id, payload and fence instead")
 
 
-class JobTransaction:
-    """The transaction that :meth:`LeasedJob.transaction` returns, for ``with``, or for ``async with`` in a coroutine.
-
-    ``with`` gives a Connection of the database object. ``async with`` gives an AsyncConnection to the same database, which belongs
-    to the running event loop. ``async with`` needs the asyncio driver of the database.
-    """
-
-    def __init__(self, job: LeasedJob) -> None:
-        self._job = job
-        self._block: AbstractContextManager[Connection] | None = None
-        self._task_block: AbstractAsyncContextManager[AsyncConnection] | None = None
-
-    def __enter__(self) -> Connection:
-        self._block = self._of_thread()
-        return self._block.__enter__()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        return None if self._block is None else self._block.__exit__(kind, error, trace)
-
-    async def __aenter__(self) -> AsyncConnection:
-        self._task_block = self._of_task()
-        return await self._task_block.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return None if self._task_block is None else await self._task_block.__aexit__(kind, error, trace)
-
-    @contextmanager
-    def _of_thread(self) -> Iterator[Connection]:
-        with self._job.source.transaction() as connection:
-            yield connection
-            self._job.complete(using=connection).require(self._job)
-        confirm(self._job)
-
-    @asynccontextmanager
-    async def _of_task(self) -> AsyncIterator[AsyncConnection]:
-        async with self._job.source.transaction_on_loop() as connection:
-            yield connection
-            (await self._job.complete(using=connection)).require(self._job)
-        confirm(self._job)
-
-
 def _is_for_tasks(using: object) -> TypeGuard[AsyncUsing]:
     """Whether ``using`` is a connection or session of asyncio, and the caller runs on an event loop and can await the verdict."""
     driver = driver_of(using)
@@ -460,13 +426,6 @@ def _is_for_tasks(using: object) -> TypeGuard[AsyncUsing]:
     except RuntimeError:
         return False  # the verb refuses ``using``
     return True
-
-
-def confirm(job: LeasedJob) -> None:
-    """Note that the handler's transaction in which a verb has settled the job was committed. Only now the verb is counted."""
-    count, job.unconfirmed = job.unconfirmed, None
-    if count is not None:
-        count()
 
 
 def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:

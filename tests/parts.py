@@ -54,6 +54,7 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/contrib/django": ("sqlite",),
     # The connection of each driver is Django's.
     "tests/contrib/django/test_django_transactions.py": ("sqlite", "postgresql"),
+    "tests/contrib/django/test_django_atomic.py": ("postgresql",),
     "tests/contrib/django/test_django_running.py": ("postgresql",),
     "tests/cli": ("sqlite",),
     # What the drivers and the notifications differ in.
@@ -75,6 +76,9 @@ TWINS: dict[str, Sequence[str]] = {
     "tests/aio/test_conformance_in_greenlets.py": ("mariadb",),
     "tests/cli/test_cli_commands.py": (),
     "tests/conformance": (),
+    # Savepoints, what a COMMIT has locked, and what a killed worker leaves.
+    "tests/contrib/django/test_django_atomic.py": (),
+    "tests/contrib/django/test_django_transactions.py": (),
     "tests/drivers": (),
     "tests/faults": (),
     "tests/feeds/plans": (),
@@ -106,7 +110,9 @@ NOT_IN_CHECK = (
     "tests/compare",
     "tests/contrib/mcp/test_mcp.py",
     "tests/contrib/mcp/test_mcp_page.py",
+    "tests/contrib/django/test_django_atomic.py",
     "tests/contrib/django/test_django_docs.py",
+    "tests/contrib/django/test_django_drivers.py",
     "tests/contrib/django/test_django_processes.py",
     "tests/contrib/django/test_django_project.py",
     "tests/cli/test_cli_work.py",

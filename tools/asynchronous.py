@@ -120,7 +120,15 @@ FILES = {
 }
 
 #: Verbs that wait for nothing.
-NOT_AWAITED = {"QueueDB.queue", "QueueDB.feed", "QueueDB.topic", "QueueDB.graph", "QueueDB.migration_sql", "JobGraph.adding"}
+NOT_AWAITED = {
+    "QueueDB.queue",
+    "QueueDB.feed",
+    "QueueDB.topic",
+    "QueueDB.graph",
+    "QueueDB.migration_sql",
+    "JobGraph.adding",
+    "LeasedJob.rolled_back",
+}
 
 #: Verbs that do not call the synchronous one.
 BODIES = {

@@ -78,6 +78,15 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         """
         return await self._run(self.leased.complete, joined(using))
 
+    def rolled_back(self) -> None:
+        """Tell that the transaction of ``complete(using=…)`` was rolled back: the job is leased as before.
+
+        For a handler that goes on after a rollback: verbs, :attr:`state` and steps work again, and a worker extends the lease.
+        Otherwise the worker finds it out when the handler has ended. Nothing is sent, so it is safe after a COMMIT without answer:
+        if it was committed after all, the next verb returns LOST.
+        """
+        self.leased.rolled_back()
+
     async def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
         """The attempt failed: the job is due again after ``retry_in`` seconds or the backoff. After its last attempt it is dead."""
         return await self._run(self.leased.fail, error, retry_in)

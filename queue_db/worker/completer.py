@@ -21,7 +21,8 @@ from queue_db import arguments
 from queue_db.codecs import described, plain
 from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError, UnknownKindError, text_of
-from queue_db.leased_job import LeasedJob, confirm
+from queue_db.job_transaction import confirm
+from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, StoredResult, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
@@ -351,7 +352,7 @@ def prove(queue: Queue, jobs: Sequence[LeasedJob]) -> None:
         undone += [job for job, verdict in zip(unchanged, verdicts, strict=True) if verdict is Verdict.APPLIED]
     for job in undone:
         if job.unconfirmed is not None:  # the handler may have seen its commit meanwhile
-            job.settled, job.settled_by, job.unconfirmed = False, None, None
+            job.rolled_back()
 
 
 def complete_plain(results: Sequence[JobResult]) -> list[Verdict]:

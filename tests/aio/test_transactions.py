@@ -89,6 +89,22 @@ async def test_a_handlers_writes_and_its_completion_are_one(mail: AsyncQueue, wa
         assert await job.complete() is Verdict.LOST
 
 
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "rollback"])
+async def test_after_a_rollback_that_is_told_the_job_is_leased_as_before(
+    mail: AsyncQueue, ways: Callable[..., Any], commit: bool
+) -> None:
+    await mail.enqueue("k")
+    (job,) = await mail.claim()
+    async with ways() as notes, notes.engine.connect() as using:
+        (await job.complete(using=using)).require(job)
+        assert await job.state.save({"page": 1}) is Verdict.LOST
+        await (using.commit() if commit else using.rollback())
+    job.rolled_back()
+    told = Verdict.LOST if commit else Verdict.APPLIED  # a rollback that was a commit is found out
+    assert await job.state.save({"page": 1}) is told
+    assert await job.complete() is told
+
+
 async def test_a_lost_lease_takes_the_handlers_writes_back(open_async: OpenAsync, name: str, ways: Callable[..., Any]) -> None:
     clock = SettableClock()
     mine, theirs = [(await open_async(clock=clock)).queue(name) for _ in range(2)]

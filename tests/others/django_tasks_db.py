@@ -99,6 +99,7 @@ _BACKEND = _tests(
             "test_custom_id_function",
             "test_unknown_id_function",
             "test_postgres_id_function_expression",
+            "test_postgres_db_id_function",
         ),
         "looks at an index of the other backend's table": ("test_index_scan_for_ready",),
         "looks at the constraint and at a migration of the other backend's table": (
@@ -135,6 +136,7 @@ SUITE = Suite(
     source="django-tasks-db==0.13.0",
     requirements=("pytest==9.2.0", "pytest-django==4.14.0", "psycopg[binary]==3.3.9", "django-stubs-ext==6.1.2"),
     extras=("mysql", "migrate", "django"),
+    framework="django",
     kinds=("postgresql", "sqlite", "mysql", "mariadb"),
     prepare=_prepare,
     command=_command,

@@ -57,6 +57,7 @@ SUITE = Suite(
     source="huey==3.5.4",
     requirements=("pytest==9.2.0", "pytest-django==4.14.0", "psycopg[binary]==3.3.9", "django-stubs-ext==6.1.2"),
     extras=("mysql", "migrate", "django"),
+    framework="django",
     kinds=("postgresql", "sqlite", "mysql", "mariadb"),
     prepare=_prepare,
     command=_command,

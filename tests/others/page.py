@@ -14,7 +14,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "integrations" / "suites.m
 _TEXT = """# Suites of others
 
 The adapters run the test suites of the projects that they are for, on private servers. A test that fails without a reason
-below fails the run, and so does one with a reason that passes. `python -m tests.others NAME --on KIND` runs one again.
+below fails the run, and so does one with a reason that passes. `python -m tests.others NAME --on KIND` runs one again,
+with `--newest` on the newest Python of Debian.
 
 | suite | version | database | date | passed | failed | skipped |
 |---|---|---|---|---|---|---|
@@ -26,7 +27,8 @@ def store(result: Mapping[str, Any]) -> None:
     """Keep the result of a run: one file per suite and database."""
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(result, indent=1, sort_keys=True) + "\n"
-    (RESULTS / f"{result['suite']}-{result['kind']}.json").write_text(text, encoding="utf-8")
+    newest = "-newest" if result["beside"] else ""
+    (RESULTS / f"{result['suite']}-{result['kind']}{newest}.json").write_text(text, encoding="utf-8")
 
 
 def stored() -> list[dict[str, Any]]:
@@ -37,15 +39,17 @@ def stored() -> list[dict[str, Any]]:
 def page(results: Sequence[Mapping[str, Any]]) -> str:
     """The text of the page."""
     columns = ("suite", "version", "database", "date", "passed", "failed", "skipped")
-    rows = ["| " + " | ".join(str(one[column]) for column in columns) + " |" for one in results]
+    shown = [{**one, "version": ", ".join(filter(None, (one["version"], one.get("beside"))))} for one in results]
+    rows = ["| " + " | ".join(str(one[column]) for column in columns) + " |" for one in shown]
     adapted = sorted({f"- {one['suite']}: {one['adapted']}" for one in results if one.get("adapted")})
     reasons: dict[str, dict[str, list[str]]] = {}
     databases: dict[str, list[str]] = {}
     for one in results:
-        databases.setdefault(one["suite"], []).append(one["database"].split()[0])
+        database = " of ".join(filter(None, (one["database"].split()[0], one.get("beside"))))
+        databases.setdefault(one["suite"], []).append(database)
         for test, reason in one["differences"].items():
             tests = reasons.setdefault(f"{one['suite']}: {reason}", {})
-            tests.setdefault(test.rpartition("::")[2], []).append(one["database"].split()[0])
+            tests.setdefault(test.rpartition("::")[2], []).append(database)
     lines = [f"- {reason} ({_tests(tests, databases[reason.partition(':')[0]])})" for reason, tests in sorted(reasons.items())]
     left = sorted({f"- {one['suite']}: {reason} (`{test}`)" for one in results for test, reason in one.get("left_out", {}).items()})
     return _TEXT.format(

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from tests.others import newest
 from tests.servers.folders import cache_folder
+from tools.debian_packages import Unavailable
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +65,7 @@ def _nothing(run: Run) -> None:
 class Suite:
     """A suite of another project.
 
-    :param source: a pinned requirement, such as ``kombu==5.7.0``, whose package contains the tests.
+    :param source: a pinned requirement, such as ``kombu==5.7.0``, whose package contains the tests; empty: tests of the checkout.
     :param requirements: pinned requirements of the environment, besides the dependencies of queue_db.
     :param extras: the extras of queue_db whose dependencies the environment gets.
     :param kinds: the databases.
@@ -72,6 +74,7 @@ class Suite:
     :param left_out: files and tests that the command leaves out, with the reason, for the page.
     :param differences: tests that are expected to fail, with the reason: ``classname::name`` as in the JUnit report.
     :param differences_on: the same for one database.
+    :param framework: the package whose version the page shows for a run on the newest Python.
     :param adapted: one sentence: what of the suite is not run, or not its own. The page shows it.
     :param wheel: whether the source is a wheel, not an sdist.
     :param environment: variables for the command.
@@ -89,6 +92,7 @@ class Suite:
     left_out: Mapping[str, str] = field(default_factory=dict)
     differences: Mapping[str, str] = field(default_factory=dict)
     differences_on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    framework: str = ""
     adapted: str = ""
     wheel: bool = False
     environment: Callable[[Run], Mapping[str, str]] = lambda run: {}
@@ -145,15 +149,18 @@ def read_report(report: Path) -> Outcome:
     return Outcome(frozenset(passed - failed), frozenset(failed), skipped)
 
 
-def run(suite: Suite, kind: str, url: str) -> Outcome:
-    """Run a suite on an empty database.
+def run(suite: Suite, kind: str, url: str, *, on_newest: bool = False) -> Outcome:
+    """Run a suite on an empty database, on the Python of the checkout or on the newest one.
 
     :raises SuiteFailed: its environment, source or report could not be had.
     """
-    python, source = _environment(suite), _source(suite)
+    python = _environment(suite, on_newest=on_newest)
     with tempfile.TemporaryDirectory(prefix="queue-db-others-") as made:
         folder = Path(made) / "suite"
-        shutil.copytree(source, folder, symlinks=True)
+        if suite.source:
+            shutil.copytree(_source(suite), folder, symlinks=True)
+        else:
+            folder.mkdir()
         this = Run(folder, url, kind, python, Path(made) / "report.xml")
         suite.prepare(this)
         variables = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1", **suite.environment(this)}
@@ -194,17 +201,43 @@ def _source(suite: Suite) -> Path:
     return place
 
 
-def _environment(suite: Suite) -> str:
+def versions_of_newest(suite: Suite) -> str:
+    """The versions of the newest Python and of the suite's framework there: ``Python 3.14.10, django 6.1.3``.
+
+    :raises SuiteFailed: they cannot be had.
+    """
+    python = f"Python {_newest_version()}"
+    if not suite.framework:
+        return python
+    asked = f"import importlib.metadata; print(importlib.metadata.version({suite.framework!r}))"
+    command = [_environment(suite, on_newest=True), "-c", asked]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    return f"{python}, {suite.framework} {found}"
+
+
+def _newest_version() -> str:
+    try:
+        return newest.version()
+    except Unavailable as error:
+        raise SuiteFailed(f"no {newest.PYTHON}: {error}") from error
+
+
+def _environment(suite: Suite, *, on_newest: bool = False) -> str:
     """The interpreter of a virtual environment with the suite's requirements and the dependencies of queue_db."""
     wanted = sorted({*suite.requirements, *dependencies(suite.extras)})
     lock = (CHECKOUT / "requirements.lock").read_bytes()
-    key = hashlib.sha256(repr((sys.version, wanted, lock)).encode()).hexdigest()[:16]
+    version = _newest_version() if on_newest else sys.version
+    key = hashlib.sha256(repr((version, wanted, lock)).encode()).hexdigest()[:16]
     place = cache_folder().parent / "others" / "environments" / f"{suite.name}-{key}"
     python = place / "bin" / "python"
     if not (place / "complete").exists():
         # A virtual environment cannot be moved: it is marked when it is complete.
         place.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+        if on_newest:
+            shutil.rmtree(place, ignore_errors=True)
+            newest.make(place)
+        else:
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
         _pip(str(python), "install", "--quiet", *wanted)
         (place / "complete").touch()
     return str(python)

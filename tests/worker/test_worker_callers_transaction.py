@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from queue_db import Cancel, Dead, JobNotFoundError, Retry, Snooze, State
+from queue_db import Cancel, Dead, JobNotFoundError, Retry, Snooze, State, Verdict
 from queue_db.backoff import constant
 from queue_db.testing import drain
 from queue_db.worker import Worker
@@ -145,6 +145,45 @@ def test_a_second_transaction_may_complete_what_the_first_one_has_not(queue):
     worker.run(until_empty=True)
     assert counts(worker) == {"completed": 1}
     assert counted(queue) == (1, 0, {"completed": 1})
+
+
+def test_a_handler_goes_on_after_a_rollback_that_it_tells(queue):
+    saved = []
+
+    def handler(job):
+        rolled_back(queue, job)
+        saved.append(job.state.save("too early"))
+        job.rolled_back()
+        saved.append(job.state.save("in time"))
+        lease, wanted = job.lease_ends, job.version + 1
+        wait_for(lambda: job.version >= wanted and job.lease_ends > lease)  # the heartbeat extends it again
+
+    queue.enqueue("n")
+    worker = serving(queue, handler, lease=1)
+    events = ended(worker)
+    worker.run(until_empty=True)
+    assert saved == [Verdict.LOST, Verdict.APPLIED]
+    assert events == [EventType.COMPLETED]
+    assert counts(worker) == {"completed": 1}
+    assert counted(queue)[1:] == (0, {"completed": 1})
+
+
+def test_a_rollback_that_was_a_commit_is_lost_and_nothing_runs_twice(queue):
+    runs = []
+
+    def handler(job):
+        runs.append(job.id)
+        committed(queue, job)
+        job.rolled_back()  # the answer to its COMMIT was lost
+        raise ValueError("no answer")
+
+    job_id = queue.enqueue("n")
+    worker = serving(queue, handler)
+    events = ended(worker)
+    worker.run(until_empty=True)
+    assert (runs, events) == ([job_id], [EventType.LOST])
+    with pytest.raises(JobNotFoundError):
+        queue.get(job_id)
 
 
 def test_a_transaction_of_the_job_needs_no_look(queue, monkeypatch):

@@ -20,9 +20,11 @@ from queue_db.contrib.django.framework import Task, TaskError, TaskResult, TaskR
 #: The longest kind of a job.
 _KIND = 100
 
-# A record is kept with its job, in at most 64 KB of JSON: of errors and workers only the latest, and of each traceback the end.
+# A record is kept with its job, in at most 64 KB of JSON: of errors the first and the latest, of workers and of the attempts that
+# raised the latest, and of each traceback the end.
 _MOST_ERRORS = 8
 _MOST_WORKERS = 100
+_MOST_FAILED = 50
 _LONGEST_TRACE = 5000
 
 # The class in ``errors`` of a task that did not fail by itself: its workers died, or somebody has ended its job.
@@ -81,8 +83,10 @@ class Record:
     last_attempted_at: str
     worker_ids: list[str] = field(default_factory=list)
     errors: list[list[str]] = field(default_factory=list)
-    #: The attempts of the job that raised.
+    #: The latest attempts of the job that raised.
     failed: list[int] = field(default_factory=list)
+    #: How many raised before those.
+    failed_before: int = 0
     #: Whether the last error was the last one allowed.
     ended: bool = False
 
@@ -98,11 +102,14 @@ class Record:
         """The record of a task whose next attempt begins. A job that was redriven begins anew, so later attempts do not count."""
         now = _text(timezone.now())
         before = cls.read(stored) or cls(started_at=now, last_attempted_at=now)
+        failed = [each for each in before.failed if each < attempt]
         return replace(
             before,
             last_attempted_at=now,
             worker_ids=[*before.worker_ids, worker][-_MOST_WORKERS:],
-            failed=[each for each in before.failed if each < attempt],
+            failed=failed,
+            # Attempts rise until the job is redriven: if all that are kept are later than this one, so are those before.
+            failed_before=before.failed_before if failed else 0,
             ended=False,
         )
 
@@ -113,9 +120,17 @@ class Record:
         kind = type(error)
         while len(json.dumps(trace)) > _LONGEST_TRACE:  # a letter may take six bytes
             trace = trace[len(trace) // 4 + 1 :]
-        self.errors = [*self.errors, [f"{kind.__module__}.{kind.__qualname__}", trace]][-_MOST_ERRORS:]
-        self.failed = [*self.failed, attempt]
-        self.ended = len(self.failed) >= most
+        errors = [*self.errors, [f"{kind.__module__}.{kind.__qualname__}", trace]]
+        self.errors = errors if len(errors) <= _MOST_ERRORS else [errors[0], *errors[1 - _MOST_ERRORS :]]
+        failed = [*self.failed, attempt]
+        self.failed_before += max(0, len(failed) - _MOST_FAILED)
+        self.failed = failed[-_MOST_FAILED:]
+        self.ended = self.failures >= most
+
+    @property
+    def failures(self) -> int:
+        """How many attempts have raised since the task was enqueued, or its job redriven."""
+        return self.failed_before + len(self.failed)
 
     def stored(self) -> dict[str, Any]:
         """The record, for JSON."""

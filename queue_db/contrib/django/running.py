@@ -96,7 +96,7 @@ class TaskRunner:
                 verdict.require(job)
         except BaseException:
             # If the COMMIT has failed, as at a deferred constraint, the job is leased again, and the failure must be stored.
-            job.settled, job.settled_by, job.unconfirmed = False, None, None
+            job.rolled_back()
             raise
 
     def _succeeded(self, job: LeasedJob, result: TaskResult[..., Any], record: Record, value: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class TaskRunner:
         record.add(error, job.attempts, most=wanted.max_attempts)
         if not job.state.save(record.stored()):
             return
-        failures = len(record.failed)
+        failures = record.failures
         wait = None if record.ended else wanted.backoff(failures)
         (verdict,) = _queue(self._db, job).fail_many([job], error, retry_in=wait, last=[record.ended])
         if not verdict:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Connection
 
@@ -70,6 +70,11 @@ class LeasedMessage(LeasedJob):
         self.misfit = None
         self.ran = None
         self.claimant = source.claimant
+
+    def rolled_back(self) -> None:
+        """Tell that the transaction of ``complete(using=…)`` was rolled back."""
+        super().rolled_back()
+        cast("MessageSource", self.source).settled.discard(self.id)
 
 
 class MessageSource:

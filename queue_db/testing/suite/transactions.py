@@ -125,6 +125,31 @@ class TestCompleteUsing:
         assert queue.get(job.id) == before
         assert job.complete() is Verdict.APPLIED
 
+    def test_after_a_rollback_that_is_told_the_job_is_leased_as_before(self, queue: Queue, notes: Notes) -> None:
+        queue.enqueue("mail")
+        (job,) = queue.claim()
+        with notes.engine.connect() as using:
+            job.complete(using=using).require(job)
+            using.rollback()
+        assert job.state.save({"page": 1}) is Verdict.LOST  # not told yet
+        job.rolled_back()
+        assert (job.settled, job.settled_by) == (False, None)
+        assert job.state.save({"page": 1}) is Verdict.APPLIED
+        assert job.extend(60) is Verdict.APPLIED
+        assert job.fail("no page", retry_in=0) is Verdict.APPLIED
+        (again,) = queue.claim()
+        assert (again.id, again.attempts, again.state.load()) == (job.id, 2, {"page": 1})
+
+    def test_a_rollback_that_was_a_commit_is_found_out_by_the_next_verb(self, queue: Queue, notes: Notes) -> None:
+        queue.enqueue("mail")
+        (job,) = queue.claim()
+        with notes.engine.begin() as using:
+            job.complete(using=using).require(job)
+        job.rolled_back()  # the answer to its COMMIT was lost
+        assert job.state.save({"page": 1}) is Verdict.LOST
+        assert job.fail("no page") is Verdict.LOST
+        assert (queue.stats().running, queue.stats().available, queue.stats().dead) == (0, 0, 0)
+
     def test_a_lost_lease_rolls_the_user_s_writes_back(
         self, queue: Queue, rival_queue: Queue, notes: Notes, clock: SettableClock
     ) -> None:

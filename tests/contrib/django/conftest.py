@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 from sqlalchemy import make_url
 
 PROJECT = "tests.contrib.django.project"
+
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -107,6 +111,22 @@ def signals(site: None) -> Iterator[list[tuple[str, Any, str]]]:
 def environment(url: str) -> dict[str, str]:
     """Of a process of the project on the database of the test."""
     return process_environment(url)
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Start]:
+    """Start a command of the project; what still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", f"{PROJECT}.manage", *arguments]
+        started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def process_environment(url: str) -> dict[str, str]:

@@ -151,57 +151,6 @@ def test_the_order_is_priority_then_time_then_enqueue(tasks: Any, name: str, wor
     assert file.read_text().splitlines() == ["first", "earlier", "later", "now", "now, after it", "last"]
 
 
-def test_an_atomic_task_ends_in_its_own_transaction(tasks: Any, name: str, work: Work, signals: list[Any]) -> None:
-    from tests.contrib.django.project.shop.models import Order
-
-    result = tasks.buy.using(queue_name=name).enqueue(name)
-    work()
-    result.refresh()
-    assert result.status == "SUCCESSFUL"
-    assert Order.objects.filter(name=name).count() == 1
-    assert signals[-1] == ("task_finished", result.id, "SUCCESSFUL")
-
-
-@pytest.mark.parametrize("atomic", [True, False])
-def test_what_an_atomic_task_has_written_is_gone_if_its_lease_is_lost(
-    atomic: bool, kind: str, tasks: Any, name: str, work: Work, db: QueueDB, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.contrib.django.project.shop import models
-
-    result = tasks.buy.using(queue_name=name).enqueue(name)
-    monkeypatch.setitem(tasks.buy.func.queue_db_options, "atomic", atomic)
-    create, lost = models.Order.objects.create, []
-
-    def create_and_lose(**values: Any) -> None:
-        if not lost:  # before the transaction writes: SQLite has one writer
-            lost.append(db.rescue("loses"))
-        create(**values)
-
-    monkeypatch.setattr(models.Order.objects, "create", create_and_lose)
-    work(name="loses")
-    work()
-    assert lost == [1]
-    result.refresh()
-    assert result.status == "SUCCESSFUL"
-    assert models.Order.objects.filter(name=name).count() == (1 if atomic else 2)
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])  # the others have no constraint that is checked at COMMIT
-def test_an_atomic_task_whose_commit_fails_has_failed(tasks: Any, name: str, work: Work) -> None:
-    from django.db import IntegrityError, connection
-
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE IF NOT EXISTS shop_parents (id integer PRIMARY KEY)")
-        cursor.execute(
-            "CREATE TABLE IF NOT EXISTS shop_children (parent integer REFERENCES shop_parents (id) DEFERRABLE INITIALLY DEFERRED)"
-        )
-    result = tasks.adopt.using(queue_name=name).enqueue(7)
-    work()
-    work()
-    result.refresh()
-    assert (result.status, [error.exception_class for error in result.errors]) == ("FAILED", [IntegrityError] * 2)
-
-
 def test_an_error_with_bytes_that_are_no_text_can_be_stored(set_up: None) -> None:
     """Names of files have such bytes. The error was lost, and the task ran again, until its worker seemed to have died often."""
     from queue_db.contrib.django.results import Record
@@ -277,3 +226,35 @@ def test_a_record_stays_small(letter: str) -> None:
         record.add(ValueError(letter * 20_000), attempt, most=1000)
     assert len(json.dumps(record.stored())) < 64_000  # with traces of 4,000 letters of any kind it has more
     assert record.errors[-1][1].endswith(f"{letter * 100}\n")
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_record_of_thousands_of_failures_stays_small_and_counts_them_all() -> None:
+    from queue_db.contrib.django.results import Record
+
+    stored: Any = None
+    for attempt in range(1, 20_001):
+        record = Record.begin(stored, attempt, "w" * 64)
+        record.add(ValueError(attempt), attempt, most=20_000)
+        assert record.failures == attempt
+        assert record.ended is (attempt == 20_000)
+        stored = record.stored()
+    assert len(json.dumps(stored)) < 64_000
+    said = [trace.split()[-1] for _, trace in record.errors]
+    assert said == ["1", *(str(number) for number in range(19_994, 20_001))]
+    again = Record.begin(stored, 20_000, "w")  # the last attempt was interrupted after its record was stored
+    assert again.failures == 19_999
+    assert Record.begin(stored, 1, "w").failures == 0  # redriven
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_record_of_the_version_before_is_read() -> None:
+    from queue_db.contrib.django.results import Record
+
+    record = Record.begin(None, 1, "w")
+    stored = record.stored() | {"failed": list(range(1, 5001))}
+    del stored["failed_before"]
+    record = Record.begin(stored, 5001, "w")
+    record.add(ValueError(), 5001, most=5001)
+    assert (record.failures, record.ended) == (5001, True)
+    assert len(record.failed) < 100

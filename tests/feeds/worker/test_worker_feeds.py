@@ -214,6 +214,24 @@ def test_a_message_is_completed_whatever_became_of_its_handlers_transaction(feed
     assert behind(feed) == (0, 0)
 
 
+def test_a_message_whose_completion_was_rolled_back_can_fail(feed, make, db, waiting):
+    feed.publish_many([("n", one) for one in range(3)])
+    worker = make()
+
+    @worker.handles("n", max_attempts=2)
+    def handle(job):
+        if job.payload == 1:
+            with contextlib.suppress(ZeroDivisionError), db.queue(job.queue).transaction() as connection:
+                assert job.complete(using=connection)
+                raise ZeroDivisionError
+            job.rolled_back()
+            assert job.fail("no commit", retry_in=1000)
+
+    assert worker.run(until_empty=True) == Summary(completed=2, failed=1)
+    assert [(job.payload, job.attempts) for job in waiting()] == [(1, 1)]
+    assert behind(feed) == (0, 0)
+
+
 @pytest.mark.parametrize("verb", ["bury", "fail"])
 @pytest.mark.parametrize("raises", [True, False])
 def test_a_message_that_its_handler_lets_die_is_reported_once(feed, make, db, name, caplog, verb, raises):

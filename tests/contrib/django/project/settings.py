@@ -9,6 +9,9 @@ from sqlalchemy import make_url
 
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql"}
 
+if os.environ.get("QUEUE_DB_TEST_DJANGO_DRIVER") == "psycopg2":  # Django takes psycopg where it can be imported
+    sys.modules["psycopg"] = None  # type: ignore[assignment]
+
 if "MySQLdb" not in sys.modules:
     import pymysql
 

@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.autoreload import run_with_reloader
 
+from queue_db.contrib.django.supervised import supervise
 from queue_db.contrib.django.tables import migrate_command
 from queue_db.contrib.django.worker import backend_of, make_worker
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
@@ -22,8 +23,8 @@ _LEVELS = {0: logging.CRITICAL, 1: logging.INFO, 2: logging.INFO, 3: logging.DEB
 _EPILOG = """
 Ctrl-C and SIGTERM stop it: it takes no more tasks, waits --grace seconds for running ones, and returns the rest to their queues.
 A second signal returns them at once. Tasks of a worker that was killed run again when their lease ends (60 s), on the same machine
-within 15 s of the next worker's start. Start one worker per core or machine; they share the work. For several processes:
-queue-db work MODULE:worker --processes N, where MODULE has worker = queue_db.contrib.django.worker()
+within 15 s of the next worker's start. Start one worker per core or machine; they share the work. With --processes a supervisor
+starts N, passes signals on, logs and replaces those that die, after pauses of at most 30 s, and returns their tasks at once.
 """
 
 
@@ -61,11 +62,23 @@ class Command(BaseCommand):
             metavar="NAME",
             help="in worker_ids; no two workers may share it (default: host:pid-random)",
         )
+        add(
+            "--processes",
+            type=_at_least_one,
+            default=1,
+            metavar="N",
+            help="processes; those that die are replaced (default: 1)",
+        )
         add("--reload", action="store_true", help="start again when the code changes, for development")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run."""
         _log_to(self.stderr, _LEVELS[options["verbosity"]])
+        if options["processes"] > 1:
+            if options["reload"] or options["name"]:
+                raise CommandError("--processes goes neither with --reload nor with --name, which no two workers may share")
+            if not getattr(self, "_called_from_command_line", False):
+                raise CommandError("--processes takes the place of its process: only from the command line")
         if options["reload"]:
             run_with_reloader(self._run, **options)
         else:
@@ -81,8 +94,12 @@ class Command(BaseCommand):
         }
         given = {name: value for name, value in wanted.items() if value is not None}
         try:
-            worker = make_worker(options["backend"], options["queue"] or None, name=options["name"], **given)
+            chosen = {"backend": options["backend"], "queues": options["queue"] or None, **given}
+            worker = make_worker(**chosen, name=options["name"])
             try:
+                if options["processes"] > 1:
+                    worker.db.check()
+                    supervise(options["processes"], chosen, until_empty=options["until_empty"])
                 worker.run(until_empty=options["until_empty"])
             finally:
                 worker.db.close()
@@ -113,12 +130,20 @@ def _name(text: str) -> str:
     return text
 
 
+class _Formatter(logging.Formatter):
+    """Lines that any stream takes: an error's text may have bytes that are no text, as names of files do."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with such bytes as escapes."""
+        return super().format(record).encode("utf-8", "backslashreplace").decode()
+
+
 def _log_to(stream: Any, level: int) -> None:
     """Show what workers and tasks log, unless the setting LOGGING says where it goes."""
     for name in LOGGERS:
         logger = logging.getLogger(name)
         if not logger.hasHandlers():
             handler = logging.StreamHandler(stream)
-            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
             logger.addHandler(handler)
             logger.setLevel(level)

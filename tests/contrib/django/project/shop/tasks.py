@@ -1,5 +1,6 @@
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 try:
@@ -7,7 +8,7 @@ try:
 except ImportError:
     from django_tasks import task
 
-from django.db import connection
+from django.db import connection, transaction
 
 from queue_db.contrib.django import options
 
@@ -32,6 +33,12 @@ def look(context, word):
 @task
 def explode():
     raise ValueError("kapow")
+
+
+@task
+@options(max_attempts=2, backoff=lambda attempt: 0.01)
+def open_file_without_text():
+    raise ValueError("no file name \udcff")
 
 
 @task
@@ -64,6 +71,28 @@ def note(file, word):
 @options(atomic=True)
 def buy(name):
     Order.objects.create(name=name)
+
+
+@task
+@options(atomic=True)
+def buy_and_regret(name):
+    buy.using(queue_name=name).enqueue(f"{name} later")
+    Order.objects.create(name=name)
+    with suppress(ZeroDivisionError), transaction.atomic():
+        Order.objects.create(name=f"{name} regretted")
+        buy.using(queue_name=name).enqueue(f"{name} regretted")
+        raise ZeroDivisionError
+    return "kept"
+
+
+@task(takes_context=True)
+@options(atomic=True)
+def buy_and_hang(context, name, file):
+    """The first attempt writes and stays."""
+    Order.objects.create(name=name)
+    Path(file).write_text("written")
+    while context.attempt == 1:
+        time.sleep(0.01)
 
 
 @task
