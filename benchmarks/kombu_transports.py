@@ -2,8 +2,9 @@
 
 Each in turn publishes messages, one commit each, and consumes and acknowledges them with a prefetch count of 10. Then a consumer is
 killed (SIGKILL) that has received a message and has not acknowledged it: whether the message comes back, and after how long.
-``sqla`` is Kombu's transport for SQLAlchemy. ``pgmq`` needs its package and the extension in the server; without them it is left
-out, with the reason. The tables of ``queue_db`` are created in the database, under the name ``kombu_benchmark``.
+``sqla`` is Kombu's transport for SQLAlchemy. ``pgmq`` needs its package, and the extension in the server or its SQL as a file,
+``--pgmq FILE`` (``pgmq/sql/pgmq.sql`` of the package), which is installed into the schema ``pgmq`` for the run; without them it is
+left out, with the reason. The tables of ``queue_db`` are created in the database, under the name ``kombu_benchmark``.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import kombu
 from sqlalchemy import make_url
 
 from benchmarks.peers.common import installed
+from benchmarks.peers.sql_files import Pgmq
 from queue_db.contrib.kombu import close_all
 
 #: Seconds for which a message of a killed consumer may stay away, and those after which it is given up.
@@ -32,7 +36,7 @@ _CONSUMER = """
 import sys, time
 from benchmarks.kombu_transports import transports
 import kombu
-one = {one.name: one for one in transports(sys.argv[1])}[sys.argv[2]]
+one = {one.name: one for one in transports(sys.argv[1], extension=False)}[sys.argv[2]]
 connection = one.connect()
 queues, got = [kombu.Queue(sys.argv[3])], lambda message: print("got", flush=True)
 with connection.channel() as channel, kombu.Consumer(channel, queues, on_message=got):
@@ -55,8 +59,11 @@ class Transport:
         return kombu.Connection(self.url, transport_options=dict(self.options))
 
 
-def transports(url: str) -> list[Transport]:
-    """Those that can be compared on this database."""
+def transports(url: str, *, extension: bool) -> list[Transport]:
+    """Those that can be compared on this database.
+
+    :param extension: whether the first connection of ``pgmq`` creates its extension; if not, its functions are there already.
+    """
     plain = make_url(url)
     driver = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
     full = plain.set(drivername=driver[plain.get_backend_name()]).render_as_string(hide_password=False)
@@ -68,7 +75,7 @@ def transports(url: str) -> list[Transport]:
         Transport(
             "pgmq",
             pgmq,
-            {"visibility_timeout": _VISIBILITY, "wait_time_seconds": 0},
+            {"visibility_timeout": _VISIBILITY, "wait_time_seconds": 0, "init_extension": extension},
             lambda: _without_pgmq(plain.get_backend_name()),
         ),
     ]
@@ -152,15 +159,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--url", required=True, help="a database for this alone")
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--repeat", type=int, default=3, help="turns, in which the transports alternate")
+    parser.add_argument("--pgmq", type=Path, metavar="FILE", help="the SQL of pgmq, where its extension is not installed")
     options = parser.parse_args(arguments)
     found: dict[str, list[Figures]] = {}
-    for number in range(options.repeat):
-        for one in transports(options.url):
-            if (why := one.missing()) is not None:
-                if not number:
-                    _say(f"{one.name} is left out: {why}")
-                continue
-            found.setdefault(one.name, []).append(turn(one, options.url, options.messages, f"benchmark-{os.getpid()}-{number}"))
+    with nullcontext() if options.pgmq is None else Pgmq(options.pgmq, 1).installed(options.url):
+        for number in range(options.repeat):
+            for one in transports(options.url, extension=options.pgmq is None):
+                if (why := one.missing()) is not None:
+                    if not number:
+                        _say(f"{one.name} is left out: {why}")
+                    continue
+                queue = f"benchmark-{os.getpid()}-{number}"
+                found.setdefault(one.name, []).append(turn(one, options.url, options.messages, queue))
     load = os.getloadavg()[0]
     _say(f"{options.messages} messages, medians of {options.repeat} turns, load average {load:.1f}, kombu {kombu.__version__}")
     _say("| transport | publish /s | consume and ack /s | after SIGKILL of a consumer |\n|---|---|---|---|")

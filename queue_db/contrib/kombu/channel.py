@@ -18,6 +18,7 @@ from queue_db import LeasedJob, PayloadError, Queue, QueueDB, StorageError
 from queue_db.contrib.kombu.databases import NotPublishedError, transaction
 from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
+from queue_db.contrib.kombu.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from queue_db.contrib.kombu.transport import Transport
@@ -88,6 +89,11 @@ class Channel(virtual.Channel):
         """What the connection holds."""
         return self.connection.leases
 
+    @property
+    def upkeep(self) -> Upkeep:
+        """What keeps the queues of the connection from expiring."""
+        return self.connection.upkeep
+
     # --- exchanges, queues and bindings -------------------------------------------------------------------------------
 
     def prepare_queue_arguments(self, arguments: Mapping[str, Any], **kwargs: Any) -> Mapping[str, Any]:
@@ -142,7 +148,7 @@ class Channel(virtual.Channel):
         """Delete a queue with its bindings and messages, also those that this connection holds."""
         if (if_empty and self._size(queue)) or (if_unused and queue in self._active_queues):
             return
-        self.leases.leave(queue)
+        self.upkeep.leave(queue)
         self.connection.queues.pop(queue, None)
         self.topology.delete(queue)
         self.state.queue_bindings_delete(queue)
@@ -246,8 +252,13 @@ class Channel(virtual.Channel):
         settings = self.connection.queues.get(queue)
         if settings is not None and settings.expires is not None:
             self.topology.used(queue, settings.expires)
-            self.leases.keep(queue, settings.expires)
-        self.leases.start()
+            self.upkeep.keep(queue, settings.expires)
+        self.upkeep.start_sweeps()
+        self.connection.wake()
+
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
+        """Set the prefetch count; more may be taken at once."""
+        super().basic_qos(prefetch_size, prefetch_count, apply_global)
         self.connection.wake()
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -257,9 +268,9 @@ class Channel(virtual.Channel):
         if queue is None or queue in self._active_queues:
             return
         self._no_ack.discard(queue)
-        self.leases.leave(queue)
+        self.upkeep.leave(queue)
         settings = self.connection.queues.get(queue)
-        if settings is not None and settings.exclusive and self.leases.is_here:
+        if settings is not None and settings.exclusive and self.upkeep.is_here:
             try:
                 self.queue_delete(queue)
             except StorageError as error:

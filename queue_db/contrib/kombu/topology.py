@@ -28,6 +28,9 @@ _CUT = "/."
 # Seconds for which a job that deletes a queue is leased, and most of them at once.
 _LEASE, _MOST = 60.0, 20
 
+# Seconds until a job is due that only takes the place of another one. A process that is killed then leaves it.
+_LATER = 60.0
+
 
 class Topology:
     """The queues and bindings in one database."""
@@ -46,19 +49,30 @@ class Topology:
         """
         if expires is not None and begins:
             self.used(queue, expires)  # first: a sweep that looks at the queue now has lost its lease
-        if not self.exists(queue) or expires is not None:
-            # The two definitions differ, so that an expiry tells a queue that was declared again without one.
-            self._db.routes.set(_ROUTE + queue, drop=True, matched=expires is not None)
-            self._db.routes.subscribe(_topic("", queue), _ROUTE + queue, "exact")
+        else:
+            found = self._definition(queue)
+            if expires is None and found not in {None, self._expiring}:
+                return  # it stays already
+            if expires is None or found is None:
+                # For the same reason. The time of the queue does not run, so the job leaves at once.
+                self._db.queue(EXPIRY).cancel(self.used(queue, _LATER))
+        # The two definitions differ, so that an expiry tells a queue that was declared again without one.
+        self._db.routes.set(_ROUTE + queue, drop=True, matched=expires is not None)
+        self._db.routes.subscribe(_topic("", queue), _ROUTE + queue, "exact")
 
     def exists(self, queue: str) -> bool:
         """Whether the queue is declared."""
         return queue in self.queues_for("", queue)
 
-    def used(self, queue: str, expires: float) -> None:
-        """Begin the time until a queue expires anew."""
+    def _definition(self, queue: str) -> str | None:
+        """The definition of the queue's route; None: the queue is not declared."""
+        steps = self._db.routes.test(_topic("", queue)).steps
+        return next((step.definition for step in steps if step.route == _ROUTE + queue), None)
+
+    def used(self, queue: str, expires: float) -> int:
+        """Begin the time until a queue expires anew; return the id of the job that ends it."""
         expiry = self._db.queue(EXPIRY)
-        expiry.enqueue("queue", {"queue": queue}, delay=expires, unique_key=queue, on_duplicate="replace")
+        return expiry.enqueue("queue", {"queue": queue}, delay=expires, unique_key=queue, on_duplicate="replace")
 
     def delete(self, queue: str) -> None:
         """Delete a queue, with its bindings and the messages that nobody holds."""
@@ -70,8 +84,7 @@ class Topology:
         jobs = self._db.queue(EXPIRY).claim(_MOST, lease=_LEASE)
         for job in jobs:
             queue = job.payload["queue"]
-            steps = [step for step in self._db.routes.test(_topic("", queue)).steps if step.route == _ROUTE + queue]
-            if steps and steps[0].definition != self._expiring:
+            if self._definition(queue) not in {None, self._expiring}:
                 job.complete()
                 continue
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from typing import Any, ClassVar
 
@@ -16,12 +17,16 @@ from queue_db.contrib.kombu.databases import Options, opened, options_of
 from queue_db.contrib.kombu.event_loop import Bridge
 from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
+from queue_db.contrib.kombu.upkeep import Upkeep
 from queue_db.contrib.kombu.urls import database_url
 
 _Channel = Channel  # a class variable of the transport has the name
 
 #: Seconds between two looks at the other queues while one has messages.
 _LOOK_EVERY = 0.1
+
+#: The first and the longest pause, in seconds, when messages are due and cannot be claimed.
+_AFTER_A_MISS = (0.002, 0.1)
 
 
 class Transport(virtual.Transport):
@@ -33,7 +38,9 @@ class Transport(virtual.Transport):
     driver_type = "queuedb"
     driver_name = "queue_db"
 
-    implements = virtual.Transport.implements.extend(exchange_type=frozenset(["direct", "topic", "fanout"]))
+    # Asynchronous: a worker of Celery delivers on its event loop. Otherwise it blocks where it gives a task to its processes, while
+    # all of them are busy, and neither prefetches nor answers remote control.
+    implements = virtual.Transport.implements.extend(asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]))
 
     connection_errors: ClassVar[tuple[type[Exception], ...]] = (*virtual.Transport.connection_errors, StorageError)
     recoverable_connection_errors: ClassVar[tuple[type[Exception], ...]] = (ConnectionError, OSError, TransientStorageError)
@@ -43,6 +50,7 @@ class Transport(virtual.Transport):
     db: QueueDB
     topology: Topology
     leases: Leases
+    upkeep: Upkeep
     arrivals: Arrivals
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
@@ -52,6 +60,10 @@ class Transport(virtual.Transport):
         self.queues: dict[str, QueueSettings] = {}
         self._promising: set[str] = set()
         self._looked_at = 0.0
+        # What the last wait has found; whether nothing of it could be claimed, and how often since the last message.
+        self._found: set[str] = set()
+        self._missed = False
+        self._misses = 0
         self._turn = 0
         self._pid = os.getpid()
         self._is_open = False
@@ -77,7 +89,8 @@ class Transport(virtual.Transport):
         self.db = opened(database_url(self.client), self.options)
         self.db.next_due(["celery"])  # it answers now, too
         self.topology = Topology(self.db)
-        self.leases = Leases(self.db, self.topology, self.options.visibility_timeout, self._redeclare)
+        self.leases = Leases(self.db, self.options.visibility_timeout)
+        self.upkeep = Upkeep(self.topology, self._redeclare)
         self.arrivals = self.db.arrivals(poll=self.options.polling_interval)
         self._is_open = True
         super().establish_connection()
@@ -97,13 +110,12 @@ class Transport(virtual.Transport):
         """Cancel the consumers, and return what they hold to the queues."""
         if self._pid != os.getpid():
             return
-        if self._bridge is not None:
-            self._bridge.close()
-            self._bridge = None
+        self.unregister_from_event_loop(connection, None)
         super().close_connection(connection)
         if self._is_open:
             self._is_open = False
             self.leases.close()
+            self.upkeep.close()
             self.arrivals.close()
 
     def _collect(self, connection: Any) -> None:
@@ -133,22 +145,54 @@ class Transport(virtual.Transport):
         :raises TimeoutError: none came.
         """
         ends = None if timeout is None else time.monotonic() + timeout
-        while True:
-            wanted = self.wanted()
-            now = time.monotonic()
-            if now - self._looked_at >= _LOOK_EVERY and self._promising.intersection(wanted):
-                self._look(wanted)
-            if self._take(wanted):
-                return
+        while not self._deliver_some():
             left = 3600.0 if ends is None else ends - time.monotonic()
             if left <= 0:
+                wanted = self.wanted()
                 if self._look(wanted) and self._take(wanted):
                     return
                 raise TimeoutError
-            if self._bridge is not None and timeout == 0:
-                raise TimeoutError
-            self._promising |= self.arrivals.wait(wanted, left)
-            self._looked_at = time.monotonic()
+            self._promise(self._bridge.wait(left) if self._bridge is not None else self.wait(self.wanted(), left))
+
+    def deliver_due(self, due: set[str] | None) -> bool:
+        """Deliver messages of one queue; whether there were any. This does not wait.
+
+        :param due: what :meth:`wait` has found; None: nobody has waited since the last delivery.
+        """
+        if due is not None:
+            self._promise(due)
+        return self._deliver_some()
+
+    def wait(self, queues: list[str], seconds: float) -> set[str]:
+        """Wait until some of the queues have messages, and return these; none after ``seconds``, :meth:`wake`, or a pause.
+
+        :raises StorageError: the database does not answer.
+        """
+        if self._missed:  # perhaps somebody has locked the rows: without a pause this would ask again and again
+            self._missed = False
+            shortest, longest = _AFTER_A_MISS
+            pause = min(shortest * 2.0 ** min(self._misses, 10), longest) * (0.5 + 0.5 * random.random())
+            self.arrivals.wait([], min(seconds, pause))
+            return set()
+        return self.arrivals.wait(queues, seconds)
+
+    def _promise(self, due: set[str]) -> None:
+        """Remember which queues have messages."""
+        self._looked_at = time.monotonic()
+        self._promising |= due
+        self._found = due
+
+    def _deliver_some(self) -> bool:
+        wanted = self.wanted()
+        if time.monotonic() - self._looked_at >= _LOOK_EVERY and self._promising.intersection(wanted):
+            self._look(wanted)
+        found, self._found = self._found, set()
+        if self._take(wanted):
+            self._misses = 0
+            return True
+        self._missed = bool(found.intersection(wanted))
+        self._misses += self._missed
+        return False
 
     def wanted(self) -> list[str]:
         """The queues from which consumers may take messages now."""
@@ -161,8 +205,8 @@ class Transport(virtual.Transport):
         return channels[first:] + channels[:first]
 
     def _look(self, queues: list[str]) -> bool:
-        self._looked_at = time.monotonic()
         due = self.arrivals.look(queues)
+        self._looked_at = time.monotonic()
         self._promising |= due
         return bool(due)
 
@@ -183,7 +227,8 @@ class Transport(virtual.Transport):
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         """Deliver messages on an event loop of Kombu."""
-        self._bridge = Bridge(self, connection, loop)
+        self.unregister_from_event_loop(connection, loop)
+        self._bridge = Bridge(self, loop)
 
     def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
         """End :meth:`register_with_event_loop`."""

@@ -22,10 +22,16 @@ PAGE = Path(__file__).parents[3] / "docs" / "integrations" / "celery.md"
 MORE = """
 app.conf.broker_transport_options = {"visibility_timeout": 2}
 
+import os
+
+if "BLOCKING" in os.environ:
+    from queue_db.contrib.kombu.transport import Transport
+
+    Transport.implements = Transport.implements.extend(asynchronous=False)
+
 
 @app.task
 def work(folder, number):
-    import os
     import pathlib
     import time
 
@@ -53,9 +59,9 @@ class Shop:
         self._environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[3]}"}
         self._workers: list[subprocess.Popen[str]] = []
 
-    def worker(self, name: str, **environment: str) -> subprocess.Popen[str]:
+    def worker(self, name: str, pool: str = "prefork", **environment: str) -> subprocess.Popen[str]:
         """Start a worker; return when it is ready."""
-        options = ["--pool", "prefork", "-c", "2", "-Q", self._queue, "-n", f"{name}-{self._queue}@here", "-l", "info"]
+        options = ["--pool", pool, "-c", "2", "-Q", self._queue, "-n", f"{name}-{self._queue}@here", "-l", "info"]
         worker = subprocess.Popen(
             [sys.executable, "-m", "celery", "-A", "shop", "worker", *options],
             cwd=self._folder,
@@ -102,7 +108,18 @@ def celery(shop: Path, name: str) -> Iterator[Shop]:
 
 @pytest.mark.rest("processes of Celery; test_kombu_leases.py kills a consumer")
 def test_a_worker_runs_tasks_and_answers(celery, name):
-    celery.worker("a")
+    run_and_answer(celery)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+@pytest.mark.rest("processes of Celery; test_kombu_event_loop.py has the loop")
+def test_other_pools_run_tasks_and_answer(celery, pool):
+    run_and_answer(celery, pool)
+
+
+def run_and_answer(celery: Shop, pool: str = "prefork") -> None:
+    celery.worker("a", pool)
     said = celery.call(
         "from celery import chord, group\n"
         "print(shop.add.apply_async((2, 3), queue=QUEUE).get(timeout=60))\n"
@@ -113,13 +130,35 @@ def test_a_worker_runs_tasks_and_answers(celery, name):
     assert said.splitlines() == ["5", "[0, 2, 4]", "{'ok': 'pong'}"]
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 @pytest.mark.parametrize(
-    "kind",
+    "loop",
     [
-        pytest.param("sqlite", marks=pytest.mark.rest("processes of Celery; test_kombu_leases.py kills a consumer")),
-        pytest.param("postgresql", marks=pytest.mark.nightly("on a busy machine its worker prefetches late; SQLite's")),
+        pytest.param("asynchronous", marks=pytest.mark.rest("processes of Celery; test_kombu_event_loop.py has the loop")),
+        pytest.param("blocking", marks=pytest.mark.nightly("the negative control waits for an answer that never comes")),
     ],
 )
+def test_a_worker_prefetches_and_answers_while_its_processes_are_busy(celery, name, url, loop):
+    blocking = {"BLOCKING": "1"} if loop == "blocking" else {}
+    celery.worker("a", HOLD="1", **blocking)
+    publish = "for number in range({}, {}):\n    shop.work.apply_async((FOLDER, number), queue=QUEUE)"
+    ping = (
+        f"here = f'a-{{QUEUE}}@here'\nasked = shop.app.control.inspect([here], timeout={2 if blocking else 60})\n"
+        "print((asked.ping() or {}).get(here))"
+    )
+    with QueueDB(url) as db:
+        queue = db.queue(name)
+        celery.call(publish.format(0, 3))  # a blocking worker waits for a process that takes the third
+        wait_for(lambda: queue.stats().running == 3)
+        celery.call(publish.format(3, 6))
+        if not blocking:
+            wait_for(lambda: queue.stats().running == 6)
+        assert celery.call(ping) == ("None\n" if blocking else "{'ok': 'pong'}\n")
+        assert queue.stats().running == (3 if blocking else 6)
+
+
+@pytest.mark.rest("processes of Celery; test_kombu_leases.py kills a consumer")
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 @pytest.mark.parametrize("killed", ["child and parent", "parent"])
 def test_nothing_is_lost_when_a_worker_is_killed(celery, name, url, tmp_path, killed):
     first = celery.worker("a", HOLD="1")

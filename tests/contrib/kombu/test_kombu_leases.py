@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from kombu import Queue
 
-from queue_db.contrib.kombu import publishing_in
+from queue_db.contrib.kombu import publishing_in, upkeep
+from queue_db.contrib.kombu.topology import Topology
 from tests.contrib.kombu.receiving import consuming, publish
 from tests.patience import PATIENCE, wait_for
 
@@ -79,6 +80,26 @@ def test_a_lease_is_extended_while_a_message_is_held(connect, name, open_db, ext
         else:
             here.connection.leases.close()  # as in a process that hangs
             assert other.until(1) == ["a"]
+
+
+@pytest.mark.parametrize("slow", ["sweep", "used"])
+def test_leases_do_not_wait_for_the_upkeep_of_queues(connect, name, open_db, monkeypatch, slow):
+    monkeypatch.setattr(upkeep, "_SWEEP_EVERY", 0.01)
+    here, begun, ended = connect(visibility_timeout=0.6), threading.Event(), threading.Event()
+
+    def lasts(self, *_):  # as a purge of many messages, and a lock that it holds
+        begun.set()
+        ended.wait(PATIENCE)
+
+    publish(here, "a", Queue(name, expires=1000))
+    with consuming(here, Queue(name, expires=1000)) as received:
+        received.until(1)
+        monkeypatch.setattr(Topology, slow, lasts)
+        here.connection.upkeep.keep("another", 0.01)
+        assert begun.wait(PATIENCE)
+        job = open_db().queue(name).jobs("running").jobs[0]
+        wait_for(lambda: open_db().get(job.id).version >= job.version + 4)
+        ended.set()
 
 
 def test_after_a_fork_the_child_returns_nothing_of_its_parent(connect, name, open_db):
