@@ -337,9 +337,9 @@ def parse(given: Mapping[str, str], use: Use) -> Settings:
     """
     if not given or "provider" in given:
         raise ConfigurationError(
-            "Spark does not pass the options of a table of the catalog to Python sources, and writes them into its event log: CREATE "
-            "TABLE jobs (queue STRING, kind STRING, payload STRING) USING queue_db, without OPTIONS and with the columns of your "
-            "INSERTs; set QUEUE_DB_URL before register(spark); then SELECT … FROM jobs WITH ('queue' = 'mail')"
+            "Spark does not pass a table's options to Python sources, and writes them into its event log: "
+            "CREATE TABLE jobs (queue STRING, kind STRING, payload STRING) USING queue_db, without OPTIONS and with the columns of "
+            "your INSERTs; set QUEUE_DB_URL before register(spark); then SELECT … FROM jobs WITH ('queue' = 'mail')"
         )
     of = of_options(given)
     if of is Of.FEED and any(key.lower() == "queue" for key in given):

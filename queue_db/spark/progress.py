@@ -28,7 +28,7 @@ class Lag:
 def lags(progress: Any) -> list[Lag]:
     """The lag of each queue_db source of a query, in the order of its sources; of a micro-batch that is repeated there may be none.
 
-    :param progress: ``query.lastProgress``, or ``event.progress`` in ``onQueryProgress`` of a StreamingQueryListener; None: no lags.
+    :param progress: ``query.lastProgress``, or ``event.progress`` in ``onQueryProgress`` of a StreamingQueryListener; None: none.
     """
     found = []
     for source in progress.sources if progress is not None else ():

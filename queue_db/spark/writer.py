@@ -393,8 +393,8 @@ def _refuse_tables() -> None:
     if outer is not None and outer != context.getLocalProperty("spark.sql.execution.id"):
         raise ConfigurationError(
             "a write does not make a table of the catalog, since Spark does not pass a table's options to its Python sources: "
-            'df.write.format("queue_db")….save(), or CREATE TABLE and INSERT INTO, in place of saveAsTable(…), writeTo(…) or CREATE '
-            "TABLE … AS"
+            'df.write.format("queue_db")….save(), or CREATE TABLE and INSERT INTO, in place of saveAsTable(…), writeTo(…) or '
+            "CREATE TABLE … AS"
         )
 
 

@@ -1,7 +1,7 @@
 """A Spark program that knows nothing of queue_db: ``python jdbc_program.py JAR...``, with the ways to go as JSON on its input.
 
-Each way is ``{"url", "properties", "queue", "jobs", "schema"}``. It appends so many jobs, with the two columns that a job needs, reads
-the table back, appends jobs with unique keys twice, counts by Spark's own catalog for JDBC, and prints what it saw as JSON.
+Each way is ``{"url", "properties", "queue", "jobs", "schema"}``. It appends so many jobs, with the two columns that a job needs,
+reads the table back, appends jobs with unique keys twice, counts by Spark's own catalog for JDBC, and prints what it saw as JSON.
 """
 
 import json
@@ -13,7 +13,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-
 CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 
 
@@ -24,7 +23,7 @@ def by_catalog(spark: SparkSession, way: dict[str, Any]) -> dict[str, Any]:
         spark.conf.set(f"spark.sql.catalog.{catalog}.{name}", value)
     spark.conf.set(f"spark.sql.catalog.{catalog}", CATALOG)
     table = f"{catalog}.`{way['schema']}`.jobs"
-    counted = spark.sql(f"SELECT kind, count(*) AS jobs FROM {table} WHERE queue = '{way['queue']}' GROUP BY kind")  # noqa: S608
+    counted = spark.sql(f"SELECT kind, count(*) AS jobs FROM {table} WHERE queue = '{way['queue']}' GROUP BY kind")
     plan = counted._sc._jvm.PythonSQLUtils.explainString(counted._jdf.queryExecution(), "formatted")  # type: ignore[union-attr]
     return {"counts": [list(row) for row in counted.collect()], "pushed": "PushedAggregates: [COUNT(*)]" in plan}
 

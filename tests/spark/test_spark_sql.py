@@ -81,6 +81,7 @@ def test_what_sql_cannot_do_is_refused(ask: Ask, url: str, name: str) -> None:
         ("INSERT OVERWRITE {t} SELECT '{q}', 'k', '1', 0, null, null", "a queue cannot be overwritten"),
         ("DELETE FROM {t}", "does not support"),
         ("CREATE TABLE other USING queue_db OPTIONS (queue '{q}')", "CREATE TABLE jobs .queue STRING"),
+        ("CREATE TABLE other USING queue_db AS SELECT '{q}' AS queue, '1' AS payload", "does not pass a table's options"),
     ):
         with pytest.raises(PySparkException, match=message):
             ask(statement)
