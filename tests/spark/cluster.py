@@ -119,10 +119,7 @@ class Cluster:
         self._family.wait_for(self._family.folder / "master.log", r"Registering worker \S+", count)
 
     def kill_worker(self, host: str) -> None:
-        """Kill the worker on ``host`` and its executors (SIGKILL), as if the host were lost, and return when they are gone.
-
-        The Python processes of the executors are left to end by themselves, which they do some time later.
-        """
+        """Kill the worker on ``host``, its executors and their Python processes (SIGKILL), and return when they are gone."""
         self._family.kill(self._workers.pop(host))
 
     def logs(self) -> str:
@@ -267,10 +264,10 @@ class _Family:
         return found
 
     def kill(self, name: str) -> None:
-        """Kill one process, and the Java processes that it has started."""
+        """Kill one process, and all that it has started."""
         process, note = self._started.pop(name)
         ours = psutil.Process(process.pid)
-        doomed = [ours, *(child for child in ours.children() if child.name() == "java")]
+        doomed = [ours, *ours.children(recursive=True)]
         for one in doomed:
             with suppress(psutil.NoSuchProcess):
                 one.kill()

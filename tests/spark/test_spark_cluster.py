@@ -245,8 +245,9 @@ def test_a_worker_is_killed_in_each_step_and_nothing_is_lost_or_there_twice(java
             cluster.wait_for_workers()
         answer = answer_of(program)
     assert answer == {"completed": 1200, "drained": True, "rows": list(range(1200))}
-    # Each kill met a task, which was begun again.
-    assert all(list(tmp_path.glob(f"{step}.*.1.*")) for step in ("write", "stream", "drain"))
+    # Each kill met a task: it was begun again, or another task has called the function for its batch, the thirteenth call.
+    assert all(list(tmp_path.glob(f"{step}.*.1.*")) for step in ("write", "stream"))
+    assert len(list(tmp_path.glob("drain.*.*"))) > 12
     with QueueDB(url) as db:
         left = {queue: db.queue(queue).stats() for queue in db.queues() if queue.startswith(name)}
     assert {(found.available, found.running, found.dead) for found in left.values()} <= {(0, 0, 0)}
