@@ -69,7 +69,7 @@ def test_a_state_has_its_jobs(read: Rows, all_states: str, state: str) -> None:
 def test_a_schema_may_ask_for_keys_and_attempts_in_all_states(db: QueueDB, read: Rows, all_states: str) -> None:
     db.queue(all_states).enqueue("k", "keyed", unique_key="u", max_attempts=3)
     schema = StructType().add("payload", "string").add("unique_key", "string").add("group_key", "string")
-    rows = read(schema.add("max_attempts", "int"), queue=all_states, states=ALL)
+    rows = read(schema.add("max_attempts", "integer"), queue=all_states, states=ALL)
     found = {row.pop("payload").strip('"'): tuple(row.values()) for row in rows}
     completed = found.pop("completed")
     assert found == {
