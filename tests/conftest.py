@@ -53,6 +53,7 @@ SPARK_SESSIONS = (
         "enqueue",
         "python",
         "queues",
+        "sql",
         "drain_elsewhere",
         "docs",
         "demo",

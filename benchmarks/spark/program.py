@@ -60,9 +60,9 @@ class Section:
 
 SECTIONS = (
     Section(
-        "enqueue", "PostgreSQL: exactly once ≥ 0.65 × COPY, ≥ 1.2 × JDBC; MariaDB: ≥ 2.5 × JDBC; at least once: tuned JDBC", enqueue
+        "enqueue", "PostgreSQL: exactly once ≥ 0.65 × COPY, ≥ 1.3 × JDBC; MariaDB: ≥ 2.5 × JDBC; at least once: tuned JDBC", enqueue
     ),
-    Section("stream", "into Parquet, completed: ≥ 0.18 × JDBC's read on PostgreSQL, ≥ 0.06 × on MariaDB", stream),
+    Section("stream", "into Parquet, completed: ≥ 0.18 × JDBC's read on PostgreSQL, ≥ 0.12 × on MariaDB", stream),
     Section("feed", "a feed into Parquet: ≥ 0.6 × JDBC's read of the same messages", feed),
     Section("depth", "a micro-batch with 100 times the backlog: ≤ 1.2 × the time", depth),
     Section("drain", "PostgreSQL: 2 tasks ≥ 1 × one Python process, 8 tasks ≥ 1.25 ×", drain),

@@ -50,7 +50,7 @@ def stream(setting: Setting) -> Iterator[Chart]:
     setting.turns(chart, jobs, before, partial(files_of, setting), [row.name for row in rows])
     if tables.family != "sqlite":
         rival = rows[-1].name
-        if (bound := {"PostgreSQL": 0.18, "MariaDB": 0.06}.get(setting.title)) is not None:
+        if (bound := {"PostgreSQL": 0.18, "MariaDB": 0.12}.get(setting.title)) is not None:
             chart.bar("stream into Parquet in 5 batches, against JDBC's read", five, rival, bound)
     yield chart
 

@@ -26,7 +26,7 @@ def enqueue(setting: Setting) -> Iterator[Chart]:
     ours = {way: f"data source, {way}" for way in (EXACTLY, AT_LEAST)}
     if setting.title == "PostgreSQL":
         chart.bar("exactly once, against one process's COPY", ours[EXACTLY], solo[0].name, 0.65)
-        chart.bar("exactly once, against JDBC at its defaults", ours[EXACTLY], JDBC, 1.2)
+        chart.bar("exactly once, against JDBC at its defaults", ours[EXACTLY], JDBC, 1.3)
         chart.bar("at least once, against JDBC with reWriteBatchedInserts", ours[AT_LEAST], setting.tuned(), 1.1)
     elif setting.title == "MariaDB":
         chart.bar("exactly once, against JDBC at its defaults", ours[EXACTLY], JDBC, 2.5)

@@ -3,6 +3,7 @@
 - :func:`register` registers ``format("queue_db")`` with a session, for ``read``, ``write``, ``readStream`` and ``writeStream``;
 - :func:`enqueue` makes jobs of a DataFrame's rows; :func:`drain` works a queue off in parallel tasks;
 - :func:`complete_on_commit` completes written micro-batches at once, so that a stopped query holds no jobs;
+- :func:`lags` reads the lag of a query out of its progress, for listeners;
 - :func:`dead_letter` sends jobs of a stream to the dead table; :func:`jdbc_options` is for Spark's own JDBC source.
 
 Needs ``pip install "queue-db[spark]"`` on the driver. The guarantees under failures, and why they hold, are in ``docs/spark.md``;
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from queue_db.spark.draining import Drained, drain, drain_to
     from queue_db.spark.enqueuing import enqueue
     from queue_db.spark.jdbc import jdbc_options
+    from queue_db.spark.progress import Lag, lags
     from queue_db.spark.results import read_results
     from queue_db.spark.source import QueueDataSource
     from queue_db.spark.streams.registry import Stream, Streams
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 # Imported when they are first used: all but the streams need pyspark.
 _MODULES = {
     "Drained": "draining",
+    "Lag": "progress",
     "QueueDataSource": "source",
     "Stream": "streams.registry",
     "Streams": "streams.registry",
@@ -38,12 +41,14 @@ _MODULES = {
     "drain_to": "draining",
     "enqueue": "enqueuing",
     "jdbc_options": "jdbc",
+    "lags": "progress",
     "read_results": "results",
     "register": "code_bundle",
 }
 
 __all__ = [
     "Drained",
+    "Lag",
     "QueueDataSource",
     "Stream",
     "Streams",
@@ -53,6 +58,7 @@ __all__ = [
     "drain_to",
     "enqueue",
     "jdbc_options",
+    "lags",
     "read_results",
     "register",
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.util
+import os
 import pickle
 import sys
 import zlib
@@ -181,9 +182,13 @@ class BundledDataSource(DataSource):
     """The QueueDataSource, with the package's code."""
 
     bundle: ClassVar[CodeBundle]
+    #: The database of what has no option ``url``; empty: there is none.
+    url: ClassVar[str] = ""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = dict(options)
+        if self.url and "url" not in map(str.lower, options):
+            self._options["url"] = self.url
 
     @classmethod
     def name(cls) -> str:
@@ -216,8 +221,12 @@ def register(spark: Any) -> None:
     Where the package is installed on driver, executors and Connect server, ``spark.dataSource.register(QueueDataSource)`` is
     enough. Call it once for each session, and in each thread that writes; calling it again is harmless.
 
+    Reads and writes without the option ``url``, such as statements of SQL, use the database that the environment variable
+    ``QUEUE_DB_URL`` of this process names now. It is in no plan, log or catalog, since it is no option.
+
     :raises ConfigurationError: the Python that Spark runs its workers with lacks a dependency of the package.
     """
+    from queue_db.database.urls import URL_VARIABLE
     from queue_db.spark import python_workers
 
     python_workers.check(spark, on_the_driver=True)
@@ -226,6 +235,7 @@ def register(spark: Any) -> None:
 
     class Source(BundledDataSource):
         bundle = package_bundle()
+        url = os.environ.get(URL_VARIABLE, "")
 
     spark.dataSource.register(Source)
 

@@ -335,15 +335,11 @@ def parse(given: Mapping[str, str], use: Use) -> Settings:
 
     :raises ConfigurationError: an option is missing, unknown, of another use, or has an impossible value.
     """
-    if not given:
+    if not given or "provider" in given:
         raise ConfigurationError(
-            "no options have arrived: after CREATE TABLE … USING queue_db OPTIONS (…) Spark passes none to its Python sources (and "
-            "writes the URL into its event log): use CREATE TEMPORARY VIEW … USING queue_db OPTIONS (…) instead"
-        )
-    if "provider" in given:
-        raise ConfigurationError(
-            "a queue or feed cannot be a table of the catalog, since Spark does not pass a table's options to Python sources; it "
-            "writes the URL into its event log: use spark.read, df.write, or CREATE TEMPORARY VIEW … USING queue_db OPTIONS (…)"
+            "Spark does not pass a table's options to Python sources, and writes them into its event log: "
+            "CREATE TABLE jobs (queue STRING, kind STRING, payload STRING) USING queue_db, without OPTIONS and with the columns of "
+            "your INSERTs; set QUEUE_DB_URL before register(spark); then SELECT … FROM jobs WITH ('queue' = 'mail')"
         )
     of = of_options(given)
     if of is Of.FEED and any(key.lower() == "queue" for key in given):
@@ -382,8 +378,12 @@ def _check_there(option: Option, values: Mapping[str, Any], use: Use) -> None:
     """Refuse that an option is missing which must be given."""
     there = values.get(option.name, ...) is not None or (option.name == "queue" and values.get("queues") is not None)
     if option.required and use in option.required and not there:
-        other = "; 'queues' for several, or 'feed' for a feed" if option.name == "queue" else ""
-        raise ConfigurationError(f'option {option.name!r} is missing: .option("{option.name}", …): {option.help}{other}')
+        other = {
+            "queue": "; 'queues' for several, or 'feed' for a feed; of a table in SQL: FROM … WITH ('queue' = '…')",
+            "url": "; or QUEUE_DB_URL, set before register(spark)",
+        }
+        how = f'.option("{option.name}", …): {option.help}{other.get(option.name, "")}'
+        raise ConfigurationError(f"option {option.name!r} is missing: {how}")
 
 
 def _check_together(use: Use, of: Of, values: Mapping[str, Any], given: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -40,6 +40,11 @@ STATES = StructType(
         StructField("last_error", StringType()),
         StructField("result", StringType()),
     ]
+)
+
+#: Columns of jobs that are read only where a schema names them, such as that of a table into which SQL inserts.
+ASKED = StructType(
+    [StructField("unique_key", StringType()), StructField("group_key", StringType()), StructField("max_attempts", IntegerType())]
 )
 
 #: The columns of a DataFrame of messages.
@@ -86,6 +91,9 @@ _TYPES = {
     "ended_at": pa.int64(),
     "last_error": pa.string(),
     "result": pa.string(),
+    "unique_key": pa.string(),
+    "group_key": pa.string(),
+    "max_attempts": pa.int32(),
 }
 
 _Found = Mapping[str, Any]
@@ -100,6 +108,7 @@ class Layout:
     :param number: the column by which rows are read.
     :param sources: column of the DataFrame → columns of the table that it is computed from.
     :param computed: columns that are more than a column of the table: what was read, and what is the same in all rows → values.
+    :param asked: columns that a schema may name besides.
     """
 
     owner: str
@@ -107,6 +116,7 @@ class Layout:
     number: str
     sources: Mapping[str, tuple[str, ...]]
     computed: Mapping[str, Callable[[_Found, Mapping[str, str]], Any]]
+    asked: StructType = field(default_factory=StructType)
 
 
 def _same(name: str, number: str) -> Callable[[_Found, Mapping[str, str]], Any]:
@@ -160,8 +170,10 @@ OF_STATES = Layout(
         "ended_at": ("ended_at",),
         "last_error": ("last_error",),
         "result": ("result",),
+        **{name: (name,) for name in ASKED.names},
     },
     {**OF_JOBS.computed, "ended_at": _ended},
+    ASKED,
 )
 
 #: Messages of a feed; the same in all rows are ``feed``, and ``epoch``, the beginning of their positions.
@@ -202,17 +214,18 @@ class RowShape:
 
     def __init__(self, schema: StructType) -> None:
         layout = self.layout
-        known = {field.name: field.dataType for field in layout.schema.fields}
-        for field in schema.fields:
-            if field.name not in known or not _has_type(field, known[field.name]):
+        readable = StructType([*layout.schema.fields, *layout.asked.fields])
+        known = {column.name: column.dataType for column in readable.fields}
+        for column in schema.fields:
+            if column.name not in known or not _has_type(column, known[column.name]):
                 raise ConfigurationError(
-                    f"{layout.owner} has no column {field.name!r} of type {field.dataType.simpleString()}; leave .schema(…) out, "
-                    f"or give some of its columns: {layout.schema.simpleString()}; {_VARIANTS} may be variant"
+                    f"{layout.owner} has no column {column.name!r} of type {column.dataType.simpleString()} to be read; leave "
+                    f".schema(…) out, or give some of its columns: {readable.simpleString()}; {_VARIANTS} may be variant"
                 )
-        self._fields = [(field.name, isinstance(field.dataType, VariantType)) for field in schema.fields]
+        self._fields = [(column.name, isinstance(column.dataType, VariantType)) for column in schema.fields]
         self._arrow = to_arrow_schema(schema, timezone="UTC")
         #: Columns of the table to select, the number first.
-        self.stored = tuple(dict.fromkeys([layout.number, *(name for field, _ in self._fields for name in layout.sources[field])]))
+        self.stored = tuple(dict.fromkeys([layout.number, *(name for shown, _ in self._fields for name in layout.sources[shown])]))
 
     def batch(self, rows: ranges.Rows, same: Mapping[str, str], stored: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Any]:
         """Rows as a record batch with exactly these columns and types, and their numbers.

@@ -392,8 +392,9 @@ def _refuse_tables() -> None:
     outer = context.getLocalProperty("spark.sql.execution.root.id")
     if outer is not None and outer != context.getLocalProperty("spark.sql.execution.id"):
         raise ConfigurationError(
-            "a queue or feed cannot be a table of the catalog, since Spark does not pass a table's options to its Python sources: "
-            'df.write.format("queue_db")….save() in place of saveAsTable(…), writeTo(…) or CREATE TABLE … AS'
+            "a write does not make a table of the catalog, since Spark does not pass a table's options to its Python sources: "
+            'df.write.format("queue_db")….save(), or CREATE TABLE and INSERT INTO, in place of saveAsTable(…), writeTo(…) or '
+            "CREATE TABLE … AS"
         )
 
 

@@ -10,6 +10,7 @@ JAVA_HOME must be set (:func:`set_java_home`). A client must be another process:
 is a local one. All is on loopback, with ports that the system chooses.
 """
 
+import itertools
 import os
 import re
 import secrets
@@ -50,8 +51,11 @@ def set_java_home() -> str:
 class Cluster:
     """A standalone cluster of a master and one worker for each host, and what there is to see of it and do to it."""
 
-    def __init__(self, family: "_Family", url: str, python: Path, hosts: Sequence[str]) -> None:
+    def __init__(self, family: "_Family", url: str, python: Path, hosts: Sequence[str], worker: Sequence[str]) -> None:
         self._family = family
+        self._worker = worker
+        self._numbers = itertools.count()
+        self._workers: dict[str, str] = {}  # host → name of the process
         self.url = url
         self.options = {
             "spark.master": url,
@@ -101,6 +105,23 @@ class Cluster:
             os.kill(pid, signal.SIGKILL)
         until(lambda: pid not in self.executors(), END_LIMIT, lambda: f"Executor {pid} does not end.")
 
+    def start_worker(self, host: str) -> None:
+        """Start a worker with one core on ``host``, and return when the master has it."""
+        family, number = self._family, next(self._numbers)
+        size = ["--cores", "1", "--memory", "1g", "--work-dir", str(family.folder / f"work-{number}")]
+        command = [*self._worker, "--host", host, "--port", "0", "--webui-port", "0", *size, self.url]
+        family.start(f"worker-{number}", command, family.lean | {"SPARK_LOCAL_IP": host})
+        self._workers[host] = f"worker-{number}"
+
+    def wait_for_workers(self) -> None:
+        """Return when the master has registered all workers that were started."""
+        count = len(list(self._family.folder.glob("worker-*.log")))
+        self._family.wait_for(self._family.folder / "master.log", r"Registering worker \S+", count)
+
+    def kill_worker(self, host: str) -> None:
+        """Kill the worker on ``host``, its executors and their Python processes (SIGKILL), and return when they are gone."""
+        self._family.kill(self._workers.pop(host))
+
     def logs(self) -> str:
         """Return what the master, the workers and the executors have written, each after the name of its file."""
         return self._family.logs()
@@ -135,18 +156,16 @@ def standalone(
     """
     with _family(folder, python) as family:
         ports = ["--port", "0", "--webui-port", "0"]
-        lean = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": family.java_options}
         # Its other service would listen on a port that is always the same.
         no_rest = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
-        log = family.start("master", [*master, *ports], lean | no_rest)
+        log = family.start("master", [*master, *ports], family.lean | no_rest)
         url = family.wait_for(log, r"Starting Spark master at (spark://\S+)\s")[0]
         family.wait_for(log, "New state: ALIVE")  # it would send a worker away for ten seconds before that
-        for number, host in enumerate(hosts):
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(family.folder / f"work-{number}")]
-            command = [*worker, "--host", host, *ports, *size, url]
-            family.start(f"worker-{number}", command, lean | {"SPARK_LOCAL_IP": host})
-        family.wait_for(log, r"Registering worker \S+", len(hosts))
-        yield Cluster(family, url, python, hosts)
+        cluster = Cluster(family, url, python, hosts, worker)
+        for host in hosts:
+            cluster.start_worker(host)
+        cluster.wait_for_workers()
+        yield cluster
 
 
 @contextmanager
@@ -195,6 +214,8 @@ class _Family:
     def __init__(self, folder: Path, python: Path) -> None:
         self.folder = folder
         self.java_options = f"{LEAN} -Djava.io.tmpdir={folder / 'local'}"
+        #: Environment of the master and the workers.
+        self.lean = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": self.java_options}
         self._mark = secrets.token_hex(16)
         # No setting of the suite's own session or of the person at the keyboard: not PYTHONPATH either, which leads to queue_db.
         self._environment = {
@@ -209,7 +230,7 @@ class _Family:
             "SPARK_LAUNCHER_OPTS": LEAN,
             MARK: self._mark,
         }
-        self._started: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self._started: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Path:
         """Start one of Spark's classes and return the file of its log."""
@@ -225,7 +246,7 @@ class _Family:
                 start_new_session=True,  # so that Ctrl-C reaches the tests, and Spark only through them
             )
         note = folders.new_run_folder("spark")  # a later run ends it if this one is killed
-        self._started.append((process, note))
+        self._started[name] = process, note
         folders.note_process(note, process.pid)
         return path
 
@@ -234,13 +255,26 @@ class _Family:
         found: list[str] = []
 
         def is_there() -> bool:
-            if any(process.poll() is not None for process, _ in self._started):
+            if any(process.poll() is not None for process, _ in self._started.values()):
                 raise ServerFailed(f"One of Spark's processes has ended:\n{self.logs()}")
             found[:] = re.findall(pattern, log.read_text(errors="replace"))
             return len(found) >= count
 
         until(is_there, START_LIMIT, lambda: f"{log.name} does not have {pattern!r} {count} times:\n{self.logs()}")
         return found
+
+    def kill(self, name: str) -> None:
+        """Kill one process, and all that it has started."""
+        process, note = self._started.pop(name)
+        ours = psutil.Process(process.pid)
+        doomed = [ours, *ours.children(recursive=True)]
+        for one in doomed:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.wait()
+        if psutil.wait_procs(doomed, END_LIMIT)[1]:
+            raise ServerFailed(f"{name} or an executor of it does not end.")
+        shutil.rmtree(note, ignore_errors=True)
 
     def alive(self) -> list[psutil.Process]:
         """Return the processes that are alive, oldest pid first."""
@@ -262,7 +296,7 @@ class _Family:
             return not alive
 
         until(are_gone, END_LIMIT, lambda: f"Some of Spark's processes do not end: {self.alive()}")
-        for process, note in self._started:
+        for process, note in self._started.values():
             process.wait()
             shutil.rmtree(note, ignore_errors=True)
 

@@ -1,16 +1,31 @@
 """A Spark program that knows nothing of queue_db: ``python jdbc_program.py JAR...``, with the ways to go as JSON on its input.
 
-Each way is ``{"url", "properties", "queue", "jobs"}``. It appends so many jobs, with the two columns that a job needs, reads the
-table back, appends jobs with unique keys twice, and prints what it saw as JSON.
+Each way is ``{"url", "properties", "queue", "jobs", "schema"}``. It appends so many jobs, with the two columns that a job needs,
+reads the table back, appends jobs with unique keys twice, counts by Spark's own catalog for JDBC, and prints what it saw as JSON.
 """
 
 import json
 import sys
+import uuid
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+
+CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+
+
+def by_catalog(spark: SparkSession, way: dict[str, Any]) -> dict[str, Any]:
+    """Count the due jobs in SQL, through a catalog of Spark's."""
+    catalog = f"catalog_{uuid.uuid4().hex}"
+    for name, value in {"url": way["url"], **way["properties"]}.items():
+        spark.conf.set(f"spark.sql.catalog.{catalog}.{name}", value)
+    spark.conf.set(f"spark.sql.catalog.{catalog}", CATALOG)
+    table = f"{catalog}.`{way['schema']}`.jobs"
+    counted = spark.sql(f"SELECT kind, count(*) AS jobs FROM {table} WHERE queue = '{way['queue']}' GROUP BY kind")
+    plan = counted._sc._jvm.PythonSQLUtils.explainString(counted._jdf.queryExecution(), "formatted")  # type: ignore[union-attr]
+    return {"counts": [list(row) for row in counted.collect()], "pushed": "PushedAggregates: [COUNT(*)]" in plan}
 
 
 def go(spark: SparkSession, way: dict[str, Any]) -> dict[str, Any]:
@@ -37,6 +52,7 @@ def go(spark: SparkSession, way: dict[str, Any]) -> dict[str, Any]:
         "first": first.asDict() if first else None,
         "keyed": table.where(F.col("queue") == way["queue"] + "-keyed").count(),
         "refusals": refusals,
+        "catalog": by_catalog(spark, way),
     }
 
 

@@ -120,7 +120,16 @@ def options(way: str, home: str) -> JDBC:
 def seen(jars: list[str], queues: dict[str, str], homes: dict[str, str]) -> dict[str, Any]:
     """What one Spark program saw on its way to each database."""
     given = {way: options(way, home) for way, home in homes.items()}
-    ways = {way: {"url": one.url, "properties": one.properties, "queue": queues[way], "jobs": JOBS} for way, one in given.items()}
+    ways = {
+        way: {
+            "url": one.url,
+            "properties": one.properties,
+            "queue": queues[way],
+            "jobs": JOBS,
+            "schema": "public" if WAYS[way] == "postgresql" else make_url(homes[way]).database,
+        }
+        for way, one in given.items()
+    }
     # A process of its own: drivers must be there when its Java starts.
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("jdbc_program.py"), *jars],
@@ -189,3 +198,10 @@ def test_an_append_that_is_run_twice_is_refused_by_unique_keys(
         jobs = queue.claim(JOBS + 1)
         assert sorted(int(job.unique_key or "") for job in jobs) == list(range(JOBS))
         assert all(queue.complete_many(jobs))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_catalog_of_spark_counts_in_the_database(way: str, seen: dict[str, Any]) -> None:
+    assert seen[way]["catalog"]["counts"] == [["default", JOBS]]
+    if way != "mariadb, its own scheme":  # Spark takes that database for one that it does not know
+        assert seen[way]["catalog"]["pushed"]

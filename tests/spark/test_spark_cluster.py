@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from queue_db import QueueDB
 from tests.servers import processes
 from tests.spark.cluster import START_LIMIT, bare_python, connect_server, standalone, until
 
@@ -103,6 +104,53 @@ WORKED = {
     "drained": list(range(310)),
     "elsewhere": list(range(20)),
 }
+
+# In each of three steps every task waits, in the middle of its rows, until the test has killed a worker and lets them go on.
+KILLED = """
+import json, os, sys, time
+from pathlib import Path
+import pandas as pd
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from queue_db.spark import drain_to, read_results, register
+
+url, queue, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+session = SparkSession.builder.getOrCreate()
+register(session)
+
+def gate(step):
+    (folder / f"{step}.{os.getpid()}.{TaskContext.get().attemptNumber()}.{time.monotonic_ns()}").touch()
+    while not (folder / f"{step} goes on").exists():
+        time.sleep(0.03)
+
+def through(step):
+    def halves(batches):
+        for batch in batches:
+            yield batch.iloc[: len(batch) // 2]
+            gate(step)
+            yield batch.iloc[len(batch) // 2 :]
+    return halves
+
+columns = "payload string, queue string"
+rows = session.range(0, 1200, 1, 4).selectExpr("cast(id AS string) AS payload", f"concat('{queue}-', id % 3) AS queue")
+rows = rows.mapInPandas(through("write"), columns)
+rows.write.format("queue_db").options(url=url).mode("append").save()
+
+source = session.readStream.format("queue_db")
+source = source.options(url=url, queues=f"{queue}-*", stream=queue, partitions=4, maxJobsPerTrigger=600).load()
+moved = source.select("payload", "queue").mapInPandas(through("stream"), columns).select("payload")
+writer = moved.writeStream.format("queue_db").options(url=url, queue=queue).option("checkpointLocation", f"{folder}/checkpoint")
+writer.trigger(availableNow=True).start().awaitTermination()
+
+def work(jobs):
+    gate("drain")
+    return pd.DataFrame({"id": jobs["id"], "n": [int(payload) for payload in jobs["payload"]]})
+
+done = drain_to(session, url, queue, work, "n long", f"{folder}/drained", partitions=2, batch=100, lease=30.0)
+results = read_results(session, f"{folder}/drained", "n long").collect()
+print(json.dumps({"completed": done.completed, "drained": done.drained, "rows": sorted(row.n for row in results)}))
+session.stop()
+"""
 ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
 
@@ -174,3 +222,32 @@ def test_a_connect_server_runs_tasks_without_the_package(java_home, client, tmp_
     assert answer["count"] == 10
     assert answer["rows"] == [["127.0.0.1", MISSING, str(python)]] * 2
     assert worked == WORKED
+
+
+@ONE
+def test_a_worker_is_killed_in_each_step_and_nothing_is_lost_or_there_twice(java_home, client, tmp_path, url, name):
+    """A write into three queues, a stream of these into a fourth, and its drain."""
+    with standalone(tmp_path, bare_python(tmp_path)) as cluster:
+        program = client(cluster.environment | {"PYTHONPATH": str(ROOT)}, url, name, tmp_path, program=KILLED)
+        for step, host in (("write", HOSTS[0]), ("stream", HOSTS[1]), ("drain", HOSTS[0])):
+
+            def both_are_in_it(step=step):
+                assert program.poll() is None, program.communicate()[1]
+                return len({path.name.split(".")[1] for path in tmp_path.glob(f"{step}.*.*")}) == 2
+
+            until(both_are_in_it, START_LIMIT, cluster.logs)
+            if step == "write":  # a task has staged nothing that anybody sees
+                with QueueDB(url) as db:
+                    assert [queue for queue in db.queues() if queue.startswith(name)] == []
+            cluster.kill_worker(host)
+            (tmp_path / f"{step} goes on").touch()
+            cluster.start_worker(host)
+            cluster.wait_for_workers()
+        answer = answer_of(program)
+    assert answer == {"completed": 1200, "drained": True, "rows": list(range(1200))}
+    # Each kill met a task: it was begun again, or another task has called the function for its batch, the thirteenth call.
+    assert all(list(tmp_path.glob(f"{step}.*.1.*")) for step in ("write", "stream"))
+    assert len(list(tmp_path.glob("drain.*.*"))) > 12
+    with QueueDB(url) as db:
+        left = {queue: db.queue(queue).stats() for queue in db.queues() if queue.startswith(name)}
+    assert {(found.available, found.running, found.dead) for found in left.values()} <= {(0, 0, 0)}

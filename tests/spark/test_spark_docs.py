@@ -13,10 +13,14 @@ pytestmark = pytest.mark.rest("test_spark_source.py and test_spark_streams.py do
 
 def test_the_code_runs(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QUEUE_DB_URL", "")  # a block sets it
     text = "".join((ROOT / "docs" / page).read_text() for page in ("spark.md", "spark-streams.md"))
     code = re.findall(r"^~~~python\n(.*?)^~~~", text, re.MULTILINE | re.DOTALL)
-    assert len(code) == 4
-    exec("\n".join(code), {"__name__": "__docs__"})  # noqa: S102 - that is the point
+    assert len(code) == 5
+    try:
+        exec("\n".join(code), {"__name__": "__docs__"})  # noqa: S102 - that is the point
+    finally:
+        spark.sql("DROP TABLE IF EXISTS jobs")
 
 
 def test_the_package_alone_imports_no_spark():

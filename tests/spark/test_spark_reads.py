@@ -66,6 +66,21 @@ def test_a_state_has_its_jobs(read: Rows, all_states: str, state: str) -> None:
     assert [(row["payload"], row["state"]) for row in rows] == [(f'"{state}"', state)]
 
 
+def test_a_schema_may_ask_for_keys_and_attempts_in_all_states(db: QueueDB, read: Rows, all_states: str) -> None:
+    db.queue(all_states).enqueue("k", "keyed", unique_key="u", max_attempts=3)
+    schema = StructType().add("payload", "string").add("unique_key", "string").add("group_key", "string")
+    rows = read(schema.add("max_attempts", "integer"), queue=all_states, states=ALL)
+    found = {row.pop("payload").strip('"'): tuple(row.values()) for row in rows}
+    completed = found.pop("completed")
+    assert found == {
+        "keyed": ("u", None, 3),
+        "available": (None, "g", 25),
+        "blocked": (None, "g", 25),
+        **dict.fromkeys(("dead", "running", "scheduled"), (None, None, 25)),
+    }
+    assert completed[:2] == (None, None)
+
+
 def test_all_states_together_and_the_live_ones_by_default(read: Rows, all_states: str) -> None:
     found = {row["payload"].strip('"'): row for row in read(queue=all_states, states=ALL)}
     assert set(found) == set(ALL.split(",")) == {row["state"] for row in found.values()}

@@ -6,10 +6,11 @@ from contextlib import suppress
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming import StreamingQueryListener
 from sqlalchemy import update
 
 from queue_db import QueueDB
-from queue_db.spark import complete_on_commit, register
+from queue_db.spark import Lag, complete_on_commit, lags, register
 from queue_db.spark.tables import spark_tables
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
@@ -71,6 +72,54 @@ def until(found, seconds=120):
 
 def held(db, name):
     return db.queue(name).stats().held
+
+
+class Lags(StreamingQueryListener):
+    """Keeps the lags of each micro-batch, by its number."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def onQueryStarted(self, event):  # noqa: N802 - Spark's name
+        pass
+
+    def onQueryProgress(self, event):  # noqa: N802
+        self.seen[event.progress.batchId] = lags(event.progress)
+
+    def onQueryIdle(self, event):  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event):  # noqa: N802
+        pass
+
+
+@ONE
+def test_a_listener_gets_the_lag_of_a_queue_and_of_a_feed(spark, url, name, db, start, sink, tmp_path):
+    db.feed(name).publish_many(("k", n) for n in range(5))
+    listener = Lags()
+    spark.streams.addListener(listener)
+    try:
+        queue = start(sink, maxJobsPerTrigger=3)
+        queue.awaitTermination()
+        until(lambda: len(listener.seen) >= 3)
+        (first,), (last,) = listener.seen[0], lags(queue.lastProgress)
+        assert (first.behind, first.held) == (5, 3)
+        assert first.oldest >= 0
+        assert last.held == 2
+        listener.seen.clear()
+        feed = spark.readStream.format("queue_db").options(url=url, feed=name, maxMessagesPerTrigger=2).load()
+        rates = spark.readStream.format("rate").load().selectExpr("cast(value AS string) AS payload")
+        writer = feed.select("payload").union(rates).writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(tmp_path / "feed")).start()
+        until(lambda: 0 in listener.seen or query.exception())
+        query.stop()
+        # The other source of the query is not ours.
+        (lag,) = listener.seen[0]
+        assert (lag.behind, lag.held) == (3, 0)
+    finally:
+        spark.streams.removeListener(listener)
+    assert lags(None) == []
+    assert Lag(1, 0.5) == Lag(1, 0.5, 0)
 
 
 @ONE

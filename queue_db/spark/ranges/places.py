@@ -28,7 +28,7 @@ LIVE = (State.AVAILABLE, State.SCHEDULED, State.RUNNING, State.BLOCKED)
 #: The states that can be read.
 READABLE = (*LIVE, State.DEAD, State.COMPLETED)
 
-_TYPES: Mapping[str, Any] = {"headers": Text(), "last_error": Text(), "result": Text(), "priority": BigInteger()}
+_TYPES: Mapping[str, Any] = {name: Text() for name in ("headers", "last_error", "result", "unique_key", "group_key")}
 
 
 def places_of(states: Collection[State]) -> list[Place]:
