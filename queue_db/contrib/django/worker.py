@@ -51,7 +51,8 @@ def make_worker(
     except BaseException:
         db.close()
         raise
-    runner = TaskRunner(served, db)
+    # Options may change until the worker runs. With unknown="dead" nothing waits.
+    runner = TaskRunner(served, db, lambda: worker.options.unknown_grace if worker.options.unknown == "wait" else 0.0)
     worker.handles(None)(runner)
     worker.on(runner.settled, "completed", "dead", "lost", "failed")
     worker.on_start(partial(set_schedules, backend, served.settings, db))
