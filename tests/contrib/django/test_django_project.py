@@ -134,11 +134,29 @@ def test_wrong_settings_are_found(options: dict[str, Any], says: str, own_url: s
     assert message.startswith(says)
 
 
+NOT_THERE = "the table 'jobs' of the queue is not there yet; run: python manage.py migrate queue_db"
+
+
+def test_an_enqueue_without_tables_names_the_command_of_django(fresh_url: str, move: Move, name: str) -> None:
+    from django.core.management import CommandError
+
+    from queue_db import SchemaOutOfDateError
+    from tests.contrib.django.project.shop.tasks import add
+
+    move(fresh_url)
+    for ask in (lambda: add.enqueue(1, 2), lambda: add.get_result("1")):
+        with pytest.raises(SchemaOutOfDateError) as refused:
+            ask()
+        assert str(refused.value) == NOT_THERE
+    with pytest.raises(CommandError) as stopped:
+        command("queue_worker", queue=[name], until_empty=True, skip_checks=True)
+    assert str(stopped.value) == NOT_THERE
+
+
 def test_tables_that_are_missing_are_found(fresh_url: str, move: Move) -> None:
     move(fresh_url)
     (message,) = found()
-    assert message.startswith("queue_db.W002 the table 'jobs' of the queue is not there yet")
-    assert "run: python manage.py migrate queue_db" in message
+    assert message == f"queue_db.W002 {NOT_THERE.replace(';', '')}"
     command("migrate", "queue_db", verbosity=0)
     assert found() == []
 

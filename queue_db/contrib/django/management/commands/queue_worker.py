@@ -11,8 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.autoreload import run_with_reloader
 
+from queue_db.contrib.django.databases import with_command
 from queue_db.contrib.django.supervised import supervise
-from queue_db.contrib.django.tables import migrate_command
 from queue_db.contrib.django.worker import backend_of, make_worker
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 
@@ -104,8 +104,7 @@ class Command(BaseCommand):
             finally:
                 worker.db.close()
         except SchemaOutOfDateError as error:
-            command = migrate_command(backend_of(options["backend"]).settings.database)
-            raise CommandError(f"{str(error).partition('; run:')[0]}; run: {command}") from error
+            raise CommandError(str(with_command(error, backend_of(options["backend"]).settings.database))) from error
         except (ImproperlyConfigured, QueueDBError) as error:
             raise CommandError(str(error)) from error
 
