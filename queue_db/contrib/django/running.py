@@ -138,9 +138,8 @@ class TaskRunner:
         if not verdict:
             return
         if wait is not None:
-            log.warning(
-                "task %s failed %d of %d times, again in %.0f s", job.kind, failures, wanted.max_attempts, wait, exc_info=error
-            )
+            message = "Task id=%d path=%s failed %d of %d times, again in %.0f s"
+            log.warning(message, job.id, job.kind, failures, wanted.max_attempts, wait, exc_info=error)
         elif result is not None:  # of a task that cannot be imported there is none; the library has logged its death
             record.put_into(result)
             change(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
