@@ -137,8 +137,10 @@ def _part(backend: QueueBackend) -> _Part:
 
 
 def _latest(db: QueueDB) -> list[Job]:
-    """The latest failed tasks, latest first. The library lists the first ones first, so the search begins at times more and more
-    distant, each ten times as far as the one before."""
+    """The latest failed tasks, latest first.
+
+    The library lists the first ones first, so the search begins at times that are more and more distant.
+    """
     page = db.dead.list(limit=1)
     if not page:
         return []

@@ -95,8 +95,8 @@ class QueueBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """The result of a task, read in the transaction of the database's connection.
 
-        :raises TaskResultDoesNotExist: there is no such task of this backend, it was kept for long enough, or its function cannot be
-            imported.
+        :raises TaskResultDoesNotExist: there is no such task of this backend, it was kept for long enough,
+            or it cannot be imported.
         """
         if not (isinstance(result_id, str) and result_id.isascii() and result_id.isdecimal() and int(result_id) <= _HIGHEST):
             raise TaskResultDoesNotExist(result_id)

@@ -58,7 +58,7 @@ def is_task(payload: Any, alias: str) -> bool:
 
 
 class UnknownTaskError(ImportError):
-    """This process cannot import a task: its code is older or newer than that of the process that enqueued it."""
+    """A task cannot be imported here: the code is older or newer than that of the process that enqueued it."""
 
 
 def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:

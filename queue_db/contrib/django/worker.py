@@ -67,7 +67,9 @@ def make_worker(
 def _tell_paused(db: QueueDB, queues: Sequence[str]) -> None:
     for name in queues:
         if db.queue(name).controls().paused:
-            log.warning("the queue %r is paused: its tasks wait for db.queue(%r).resume(), or queue-db queues resume %s", *[name] * 3)
+            log.warning(
+                "the queue %r is paused: its tasks wait for db.queue(%r).resume(), or queue-db queues resume %s", *[name] * 3
+            )
 
 
 def _checked_queues(backend: QueueBackend, queues: Sequence[str] | Mapping[str, int] | None) -> Sequence[str] | Mapping[str, int]:

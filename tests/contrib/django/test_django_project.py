@@ -206,9 +206,9 @@ def test_a_worker_with_wrong_settings_says_which(options: dict[str, Any], says: 
     from django.core.management import CommandError
     from django.test import override_settings
 
-    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
-        with pytest.raises(CommandError) as stopped:
-            command("queue_worker", queue=[name], until_empty=True, skip_checks=True)
+    wrong = {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}
+    with override_settings(TASKS=wrong), pytest.raises(CommandError) as stopped:
+        command("queue_worker", queue=[name], until_empty=True, skip_checks=True)
     assert says in str(stopped.value)
 
 
