@@ -1,5 +1,5 @@
 """Schedules: jobs that are enqueued by cron lines or at intervals."""
 
-from queue_db.schedules.registry import CatchUp, Schedule, Schedules
+from queue_db.schedules.registry import CatchUp, Schedule, Schedules, check_rule
 
-__all__ = ["CatchUp", "Schedule", "Schedules"]
+__all__ = ["CatchUp", "Schedule", "Schedules", "check_rule"]

@@ -243,6 +243,17 @@ def _run_now(tx: Transaction, name: str) -> int | None:
     return job_id
 
 
+def check_rule(*, cron: str | None = None, every: float | None = None, zone: str = "UTC") -> None:
+    """Check the rule of a schedule as :meth:`Schedules.set` does. No database is asked.
+
+    :param every: seconds between two occurrences.
+    :raises ArgumentError: the cron line, the interval or the time zone is wrong, or not exactly one of the first two is given.
+    :raises ConfigurationError: this process cannot parse cron lines.
+    """
+    _rule(cron, every, zone)
+    zone_of(zone)
+
+
 def _rule(cron: str | None, every: float | None, zone: str) -> Rule:
     if (cron is None) == (every is None):
         raise ArgumentError("give either cron, such as 0 3 * * *, or every, in seconds")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.utils import timezone
 
-from queue_db import QueueStats
+from queue_db import Job, QueueDB, QueueStats
 from queue_db.contrib.django.backend import QueueBackend
+from queue_db.contrib.django.databases import with_command
 from queue_db.contrib.django.models import TaskQueue
 from queue_db.contrib.django.tables import backends
-from queue_db.errors import QueueDBError
+from queue_db.errors import QueueDBError, SchemaOutOfDateError
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[TaskQueue]
@@ -26,19 +30,41 @@ _MOST = 10_000
 # A button retries up to this many failed tasks.
 _MOST_RETRIED = 1000
 
+# The page shows this many failed tasks of a backend.
+_LATEST = 20
+
+# Seconds without a heartbeat after which a worker does not count as alive.
+_SILENT = 60.0
+
+
+class _Row(NamedTuple):
+    """A queue on the page."""
+
+    stats: QueueStats
+    paused: bool
+    workers: int
+
+
+class _Failure(NamedTuple):
+    """A failed task on the page."""
+
+    job: Job
+    error: str
+
 
 class _Part(NamedTuple):
     """A backend on the page."""
 
     alias: str
     dashboard: str | None
-    queues: list[QueueStats]
+    rows: list[_Row]
+    failures: list[_Failure]
     error: str | None
 
 
 @admin.register(TaskQueue)
 class TaskQueueAdmin(_ModelAdmin):
-    """A table of the queues with their counts, and a button that retries failed tasks."""
+    """A table of the queues with their counts, and their latest failed tasks, to be retried one by one or all of a queue."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """No queue is added here: a task does that."""
@@ -49,46 +75,100 @@ class TaskQueueAdmin(_ModelAdmin):
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """The page; a POST retries the failed tasks of a queue."""
+        """The page; a POST retries a failed task, or those of a queue after a page that asks whether it is meant."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        if request.method == "POST":
-            return self._retry(request)
         context = {
             **self.admin_site.each_context(request),
             "title": "Task queues",
             "opts": self.opts,
-            "parts": [_part(backend) for backend in backends()],
             "may_retry": self.has_change_permission(request),
             **(extra_context or {}),
         }
+        if request.method == "POST":
+            return self._retry(request, context)
+        context["parts"] = [_part(backend) for backend in backends()]
         return TemplateResponse(request, "admin/queue_db/task_queues.html", context)
 
-    def _retry(self, request: HttpRequest) -> HttpResponse:
+    def _retry(self, request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
         if not self.has_change_permission(request):
             raise PermissionDenied
-        alias, queue = request.POST.get("backend"), request.POST.get("queue", "")
-        for backend in backends():
-            if backend.alias == alias and queue:
-                _retry_failed(request, backend, queue)
+        alias, queue, job_id = (request.POST.get(name, "") for name in ("backend", "queue", "id"))
+        backend = next((each for each in backends() if each.alias == alias), None)
+        if backend is not None and queue:
+            if job_id.isascii() and job_id.isdecimal():
+                _retry_failed(request, backend, queue, int(job_id))
+            elif request.POST.get("post") == "yes":
+                _retry_failed(request, backend, queue, None)
+            else:
+                context |= {"title": "Are you sure?", "backend": alias, "queue": queue, "most": _MOST_RETRIED}
+                return TemplateResponse(request, "admin/queue_db/retry_confirmation.html", context)
         return HttpResponseRedirect(request.path)
 
 
-def _retry_failed(request: HttpRequest, backend: QueueBackend, queue: str) -> None:
+def _retry_failed(request: HttpRequest, backend: QueueBackend, queue: str, job_id: int | None) -> None:
+    """Retry a failed task of a queue; None: all of them."""
     try:
-        again = backend.db.dead.redrive(queue=queue, limit=_MOST_RETRIED)
+        again = backend.db.dead.redrive(job_id, queue=queue, limit=_MOST_RETRIED)
         backend.db.actions.add(f"django:{request.user}"[:100], "redrive", queue, len(again))
     except QueueDBError as error:
-        messages.error(request, str(error))
+        messages.error(request, _text(error, backend))
         return
-    messages.success(request, f"{len(again)} failed tasks of {queue} are ready again.")
+    done = f"Task {job_id} of {queue} is ready again."
+    if job_id is None:
+        done = f"{len(again)} failed task{'s' * (len(again) != 1)} of {queue}: ready again."
+    messages.success(request, done)
 
 
 def _part(backend: QueueBackend) -> _Part:
+    rows: list[_Row] = []
+    failures: list[_Failure] = []
+    error = None
     try:
         db = backend.db
-        names = sorted(backend.queues | set(db.queues()))
-        queues, error = [db.queue(name).stats(most=_MOST) for name in names], None
+        alive = [worker for worker in db.workers() if worker.silent < _SILENT]
+        for name in sorted(backend.queues | set(db.queues())):
+            queue = db.queue(name)
+            rows.append(_Row(queue.stats(most=_MOST), queue.controls().paused, sum(name in worker.queues for worker in alive)))
+        failures = [_Failure(job, _last_line(job.last_error)) for job in _latest(db)]
     except QueueDBError as refused:
-        queues, error = [], str(refused)
-    return _Part(backend.alias, backend.settings.dashboard, queues, error)
+        error = _text(refused, backend)
+    return _Part(backend.alias, backend.settings.dashboard, rows, failures, error)
+
+
+def _latest(db: QueueDB) -> list[Job]:
+    """The latest failed tasks, latest first.
+
+    The library lists the first ones first, so the search begins at times that are more and more distant.
+    """
+    page = db.dead.list(limit=1)
+    if not page:
+        return []
+    (oldest,), now, ago = page, timezone.now(), timedelta(minutes=1)
+    if timezone.is_naive(now):
+        now = timezone.make_aware(now)
+    while now - ago > oldest.available_at:
+        page = db.dead.list(limit=10 * _LATEST, after=replace(oldest, id=0, available_at=now - ago))
+        if len(page) >= _LATEST:
+            return _end(db, page)
+        ago *= 10
+    return _end(db, db.dead.list(limit=10 * _LATEST))
+
+
+def _end(db: QueueDB, page: list[Job]) -> list[Job]:
+    """The last jobs of this page and of those after it, of which few are read."""
+    for _ in range(10):
+        following = db.dead.list(limit=10 * _LATEST, after=page[-1])
+        page = [*page, *following][-_LATEST:]
+        if len(following) < 10 * _LATEST:
+            break
+    return page[::-1]
+
+
+def _last_line(error: str | None) -> str:
+    lines = (error or "").strip().splitlines()
+    return lines[-1][:200] if lines else ""
+
+
+def _text(error: QueueDBError, backend: QueueBackend) -> str:
+    return str(with_command(error, backend.settings.database) if isinstance(error, SchemaOutOfDateError) else error)

@@ -20,6 +20,7 @@ from queue_db.contrib.django.framework import (
     task_enqueued,
 )
 from queue_db.contrib.django.results import (
+    UnknownTaskError,
     aware,
     change,
     finished_result,
@@ -94,7 +95,8 @@ class QueueBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """The result of a task, read in the transaction of the database's connection.
 
-        :raises TaskResultDoesNotExist: there is no such task of this backend, or it was kept for long enough.
+        :raises TaskResultDoesNotExist: there is no such task of this backend, it was kept for long enough,
+            or it cannot be imported.
         """
         if not (isinstance(result_id, str) and result_id.isascii() and result_id.isdecimal() and int(result_id) <= _HIGHEST):
             raise TaskResultDoesNotExist(result_id)
@@ -115,7 +117,10 @@ class QueueBackend(BaseTaskBackend):
     def _task(self, result_id: str, payload: Any, queue: str) -> Task[..., Any]:
         if not is_task(payload, self.alias):
             raise TaskResultDoesNotExist(result_id)
-        return task_of(payload, queue)
+        try:
+            return task_of(payload, queue)
+        except UnknownTaskError as error:
+            raise TaskResultDoesNotExist(f"{result_id}: {error}") from error
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
         """System checks of the settings of this backend."""

@@ -12,14 +12,12 @@ from django.db import connections, router
 from django.utils.connection import ConnectionDoesNotExist
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from queue_db.contrib.django.databases import url_for
+from queue_db.contrib.django.databases import APP, url_for
 from queue_db.contrib.django.schedules import scheduled_task
 from queue_db.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from queue_db.contrib.django.backend import QueueBackend
-
-APP = "queue_db"
 
 
 def of_backend(backend: QueueBackend) -> Iterator[checks.CheckMessage]:

@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from queue_db import QueueDB
 from queue_db.contrib.django.settings import Settings
+from queue_db.errors import SchemaOutOfDateError
+
+APP = "queue_db"
 
 # Parameters of Django's connections that are objects, or that Django itself understands.
 _DJANGO_ONLY = frozenset(
@@ -133,10 +136,29 @@ def own_queue_db(settings: Settings, worker: str | None = None) -> QueueDB:
 
 @contextmanager
 def joined(alias: str) -> Iterator[Any]:
-    """Django's connection in a transaction: that of the caller, and where Django autocommits, one for this block."""
+    """Django's connection in a transaction: that of the caller, and where Django autocommits, one for this block.
+
+    :raises SchemaOutOfDateError: the tables are missing or of another version; the message names the command of Django.
+    """
     connection = connections[alias]
-    if connection.in_atomic_block:
-        yield connection
-    else:
-        with transaction.atomic(using=alias):
+    try:
+        if connection.in_atomic_block:
             yield connection
+        else:
+            with transaction.atomic(using=alias):
+                yield connection
+    except SchemaOutOfDateError as error:
+        raise with_command(error, alias) from None
+
+
+def migrate_command(alias: str) -> str:
+    """The command that makes the tables."""
+    return f"python manage.py migrate {APP}" + ("" if alias == DEFAULT_DB_ALIAS else f" --database {alias}")
+
+
+def with_command(error: SchemaOutOfDateError, alias: str) -> SchemaOutOfDateError:
+    """The same error with the command of Django in place of the library's."""
+    if error.found is not None and error.found > error.required:  # the package is too old: no command helps
+        return error
+    what = str(error).partition("; ")[0]
+    return SchemaOutOfDateError(f"{what}; run: {migrate_command(alias)}", found=error.found, required=error.required)

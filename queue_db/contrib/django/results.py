@@ -57,13 +57,22 @@ def is_task(payload: Any, alias: str) -> bool:
     return isinstance(payload, Mapping) and payload.get("backend") == alias and isinstance(payload.get("task"), str)
 
 
+class UnknownTaskError(ImportError):
+    """A task cannot be imported here: the code is older or newer than that of the process that enqueued it."""
+
+
 def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:
     """The task of a payload, with the options that it was enqueued with.
 
-    :raises ImportError: there is no such module or name.
+    :raises UnknownTaskError: there is no such module or name.
     :raises SuspiciousOperation: the path leads to something else.
     """
-    found = import_string(payload["task"])
+    try:
+        found = import_string(payload["task"])
+    except ImportError as error:
+        raise UnknownTaskError(
+            f"the task {payload['task']} cannot be imported ({error}): deploy its code, or keep the old name of a renamed task"
+        ) from error
     if not isinstance(found, Task):
         raise SuspiciousOperation(f"{payload['task']} is no task")
     return replace(

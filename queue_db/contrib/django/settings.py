@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from inspect import signature
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -61,6 +62,8 @@ class Settings:
         for name in ("worker", "schedules"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ImproperlyConfigured(f"OPTIONS[{name!r}] must be a mapping")
+        if self.worker:
+            _check_worker(self.worker)
         for name, rule in self.schedules.items():
             _check_schedule(name, rule)
         waits(self.backoff)
@@ -118,3 +121,13 @@ def _check_schedule(name: str, rule: Any) -> None:
         )
     if ("cron" in rule) is ("every" in rule):
         raise ImproperlyConfigured(f"OPTIONS['schedules'][{name!r}]: must have either cron or every")
+
+
+def _check_worker(options: Mapping[str, Any]) -> None:
+    from queue_db.worker import Worker  # processes that only enqueue have no such options and need no worker
+
+    known = [name for name in signature(Worker).parameters if name not in ("db", "queues")]
+    if unknown := sorted(map(str, set(options) - set(known))):
+        raise ImproperlyConfigured(
+            f"OPTIONS['worker'] has {', '.join(map(repr, unknown))}: the options of a worker are {', '.join(known)}"
+        )

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS
 
 from queue_db.contrib.django.backend import QueueBackend
-from queue_db.contrib.django.checks import APP, place_of
+from queue_db.contrib.django.checks import place_of
+from queue_db.contrib.django.databases import with_command
 from queue_db.contrib.django.framework import task_backends
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 
@@ -31,22 +31,15 @@ def of_tables(
 
 
 def _of_tables(backend: QueueBackend) -> Iterator[checks.CheckMessage]:
-    alias = backend.settings.database
     try:
         backend.db.check()
     except SchemaOutOfDateError as error:
-        yield checks.Warning(
-            str(error).partition("; run:")[0], hint=f"run: {migrate_command(alias)}", obj=place_of(backend), id="queue_db.W002"
-        )
+        what, _, command = str(with_command(error, backend.settings.database)).partition("; ")
+        yield checks.Warning(what, hint=command, obj=place_of(backend), id="queue_db.W002")
     except ImproperlyConfigured:
         return  # found by the checks of the settings
     except QueueDBError as error:
         yield checks.Error(str(error), obj=place_of(backend), id="queue_db.E007")
-
-
-def migrate_command(alias: str) -> str:
-    """The command that makes the tables."""
-    return f"python manage.py migrate {APP}" + ("" if alias == DEFAULT_DB_ALIAS else f" --database {alias}")
 
 
 def backends() -> list[QueueBackend]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from queue_db import QueueDB
 from queue_db.contrib.django.backend import QueueBackend
 from queue_db.contrib.django.databases import own_queue_db
 from queue_db.contrib.django.framework import task_backends
 from queue_db.contrib.django.running import TaskRunner
 from queue_db.contrib.django.schedules import set_schedules
 from queue_db.worker import Worker
+
+log = logging.getLogger("queue_db.contrib.django")
 
 
 def backend_of(alias: str) -> QueueBackend:
@@ -51,11 +55,21 @@ def make_worker(
     except BaseException:
         db.close()
         raise
-    runner = TaskRunner(served, db)
+    # Options may change until the worker runs. With unknown="dead" nothing waits.
+    runner = TaskRunner(served, db, lambda: worker.options.unknown_grace if worker.options.unknown == "wait" else 0.0)
     worker.handles(None)(runner)
     worker.on(runner.settled, "completed", "dead", "lost", "failed")
+    worker.on_start(partial(_tell_paused, db, list(wanted)))
     worker.on_start(partial(set_schedules, backend, served.settings, db))
     return worker
+
+
+def _tell_paused(db: QueueDB, queues: Sequence[str]) -> None:
+    for name in queues:
+        if db.queue(name).controls().paused:
+            log.warning(
+                "the queue %r is paused: its tasks wait for db.queue(%r).resume(), or queue-db queues resume %s", *[name] * 3
+            )
 
 
 def _checked_queues(backend: QueueBackend, queues: Sequence[str] | Mapping[str, int] | None) -> Sequence[str] | Mapping[str, int]:

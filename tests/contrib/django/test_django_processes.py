@@ -121,7 +121,9 @@ def test_an_error_with_bytes_that_are_no_text_is_stored_and_logged(
         assert b"Logging error" not in done.stderr
     said = file.read_text(encoding="utf-8")
     assert "ValueError: no file name \\udcff" in said
-    assert "failed 1 of 2 times" in said
+    assert f"Task id={result.id} path={tasks.open_file_without_text.module_path} failed 1 of 2 times, again in 0 s" in said
+    assert said.count("Traceback (most recent call last)") == 2  # of each attempt once
+    assert said.count("ValueError: no file name") == 3  # and in the line of the death
     result.refresh()
     assert (result.status, result.attempts) == ("FAILED", 2)
     assert [error.exception_class for error in result.errors] == [ValueError] * 2

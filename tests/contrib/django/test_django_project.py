@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +18,10 @@ import pytest
 from queue_db import QueueDB
 from queue_db.store.schema.tables import HEAD
 from tests.contrib.django.conftest import process_environment
+from tests.patience import wait_for
 
 Move = Callable[[str], None]
+ADD = "tests.contrib.django.project.shop.tasks.add"
 BACKEND = "queue_db.contrib.django.QueueBackend"
 
 
@@ -123,6 +127,16 @@ def found(**options: Any) -> list[str]:
         ({"url": "postgresql+nothing://h/d"}, "queue_db.E006 the driver of DATABASES['default'] is not installed"),
         ({"schedules": {"a": {"task": "no.such", "every": 1}}}, "queue_db.E005 TASKS['default']: the task of the schedule 'a'"),
         (
+            {"schedules": {"a": {"task": "x", "cron": "99 3 * * *"}}},
+            "queue_db.E005 TASKS['default']: the schedule 'a': cron='99 3 * * *': bad minute",
+        ),
+        (
+            {"schedules": {"a": {"task": "x", "cron": "0 3 * * *", "zone": "Europe/Nowhere"}}},
+            "queue_db.E005 TASKS['default']: the schedule 'a': zone='Europe/Nowhere': no such time zone",
+        ),
+        ({"schedules": {"a": {"task": "x", "every": 0}}}, "queue_db.E005 TASKS['default']: the schedule 'a': every=0"),
+        ({"worker": {"leese": 30}}, "queue_db.E002 TASKS['default']: OPTIONS['worker'] has 'leese': the options of a worker are"),
+        (
             {"schedules": {"a": {"task": "x"}}},
             "queue_db.E002 TASKS['default']: OPTIONS['schedules']['a']: must have either cron or",
         ),
@@ -134,11 +148,29 @@ def test_wrong_settings_are_found(options: dict[str, Any], says: str, own_url: s
     assert message.startswith(says)
 
 
+NOT_THERE = "the table 'jobs' of the queue is not there yet; run: python manage.py migrate queue_db"
+
+
+def test_an_enqueue_without_tables_names_the_command_of_django(fresh_url: str, move: Move, name: str) -> None:
+    from django.core.management import CommandError
+
+    from queue_db import SchemaOutOfDateError
+    from tests.contrib.django.project.shop.tasks import add
+
+    move(fresh_url)
+    for ask in (lambda: add.enqueue(1, 2), lambda: add.get_result("1")):
+        with pytest.raises(SchemaOutOfDateError) as refused:
+            ask()
+        assert str(refused.value) == NOT_THERE
+    with pytest.raises(CommandError) as stopped:
+        command("queue_worker", queue=[name], until_empty=True, skip_checks=True)
+    assert str(stopped.value) == NOT_THERE
+
+
 def test_tables_that_are_missing_are_found(fresh_url: str, move: Move) -> None:
     move(fresh_url)
     (message,) = found()
-    assert message.startswith("queue_db.W002 the table 'jobs' of the queue is not there yet")
-    assert "run: python manage.py migrate queue_db" in message
+    assert message == f"queue_db.W002 {NOT_THERE.replace(';', '')}"
     command("migrate", "queue_db", verbosity=0)
     assert found() == []
 
@@ -158,6 +190,26 @@ def test_a_router_that_keeps_the_tables_away_is_found(own_url: str, move: Move) 
     with override_settings(DATABASE_ROUTERS=[Nowhere()]):
         (message,) = found()
     assert message.startswith("queue_db.W001 DATABASE_ROUTERS keep the app 'queue_db' from the database 'default'")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"schedules": {"night": {"task": ADD, "cron": "x"}}}, "the schedule 'night': cron='x'"),
+        ({"schedules": {"night": {"task": ADD, "every": 9, "args": [{1}]}}}, "the schedule 'night': "),
+        ({"worker": {"leese": 30}}, "OPTIONS['worker'] has 'leese'"),
+        ({"worker": {"queues": ["a"]}}, "OPTIONS['worker'] has 'queues'"),
+    ],
+)
+def test_a_worker_with_wrong_settings_says_which(options: dict[str, Any], says: str, tasks: Any, name: str) -> None:
+    from django.core.management import CommandError
+    from django.test import override_settings
+
+    wrong = {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}
+    with override_settings(TASKS=wrong), pytest.raises(CommandError) as stopped:
+        command("queue_worker", queue=[name], until_empty=True, skip_checks=True)
+    assert says in str(stopped.value)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -290,29 +342,91 @@ def test_the_admin_shows_the_queues_to_whom_may_see_them(people: Any, name: str,
     assert page.status_code == 200
     text = page.content.decode()
     assert f'<th scope="row">{name}</th>' in text
-    assert 'href="https://queues.example.com/"' in text
-    assert "Retry failed" not in text
+    assert '<a class="section" href="https://queues.example.com/"' in text
+    assert page.content.decode().partition('class="breadcrumbs"')[2].partition("</div>")[0].count("Task queues") == 1
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_failed_tasks_are_retried_by_whom_may(people: Any, name: str, fresh_url: str) -> None:
     from tests.contrib.django.project.shop.tasks import explode
 
-    result = explode.using(queue_name=name).enqueue()
+    results = [explode.using(queue_name=name).enqueue() for _ in range(3)]
+    ids = [result.id for result in results]
+
+    def statuses() -> list[str]:
+        return [str(explode.get_result(each).status) for each in ids]
+
     with QueueDB(fresh_url) as db:
-        (job,) = db.queue(name).claim()
-        job.bury("no")
-    form = {"backend": "default", "queue": name}
-    assert people("view_taskqueue").post(PAGE, form).status_code == 403
-    explode.get_result(result.id)
-    assert explode.get_result(result.id).status == "FAILED"
-    may = people("view_taskqueue", "change_taskqueue")
-    assert f"Retry failed tasks of {name}" in may.get(PAGE).content.decode()
-    page = may.post(PAGE, form, follow=True)
-    assert f"1 failed tasks of {name} are ready again." in page.content.decode()
-    assert explode.get_result(result.id).status == "READY"
+        for job in db.queue(name).claim(limit=3):
+            job.bury(f"first\n<last of {job.id}>\n")
+    all_of_them, one = {"backend": "default", "queue": name}, {"backend": "default", "queue": name, "id": ids[1]}
+    only_sees, may = people("view_taskqueue"), people("view_taskqueue", "change_taskqueue")
+    for form in (all_of_them, one, all_of_them | {"post": "yes"}):
+        assert only_sees.post(PAGE, form).status_code == 403
+    shown = only_sees.get(PAGE).content.decode()
+    assert [f"&lt;last of {each}&gt;" in shown for each in ids] == [True] * 3
+    assert "Retry" not in shown
+    assert f"Retry all failed tasks of {name}…" in may.get(PAGE).content.decode()
+    assert f"Task {ids[1]} of {name} is ready again." in may.post(PAGE, one, follow=True).content.decode()
+    assert statuses() == ["FAILED", "READY", "FAILED"]
+    assert "is not dead" in may.post(PAGE, one, follow=True).content.decode()
+    assert "Yes, retry them" in may.post(PAGE, all_of_them).content.decode()
+    assert statuses() == ["FAILED", "READY", "FAILED"]
+    page = may.post(PAGE, all_of_them | {"post": "yes"}, follow=True).content.decode()
+    assert f"2 failed tasks of {name}: ready again." in page
+    assert statuses() == ["READY"] * 3
     with QueueDB(fresh_url) as db:
-        assert [(each.action, each.target) for each in db.actions.list()] == [("redrive", name)]
+        assert [(each.action, each.target) for each in db.actions.list()] == [("redrive", name)] * 2
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(("first", "days"), [(0, 0), (300, 3), (10, 3), (0, 3)])
+def test_the_admin_shows_the_latest_failed_tasks(first: int, days: int, people: Any, name: str, fresh_url: str) -> None:
+    from django.db import connection
+
+    from queue_db.contrib.django.admin import _latest
+
+    people()
+    with QueueDB(fresh_url) as db:
+        queue = db.queue(name)
+        assert _latest(db) == []
+        for _ in range(3):  # more than one page
+            queue.enqueue_many(("work", None) for _ in range(150))
+            queue.bury_many(queue.claim(limit=150), "no")
+        with connection.cursor() as cursor:
+            # Those with the lowest ids last, and some of them days before the others.
+            cursor.execute(
+                "UPDATE jobs_dead SET died_at = %s - id - (CASE WHEN id > %s THEN %s ELSE 0 END)",
+                [time.time_ns() // 1000, first, days * 86_400_000_000],
+            )
+        assert [job.id for job in _latest(db)] == list(range(1, 21))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_paused_queue_and_a_missing_worker_are_shown(
+    people: Any, name: str, fresh_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from queue_db.contrib.django import worker
+    from tests.contrib.django.project.shop.tasks import add
+
+    add.using(queue_name=name).enqueue(1, 2)
+    sees = people("view_taskqueue")
+
+    def shown() -> str:
+        text = sees.get(PAGE).content.decode()
+        return " ".join(re.sub("<[^>]+>", " ", text[text.index('<th scope="row">') :]).split())
+
+    assert shown().startswith(f"{name} none 1 0 0 0")
+    with QueueDB(fresh_url) as db:
+        db.queue(name).pause()
+    made = worker("default", [name])
+    try:
+        with made:
+            wait_for(lambda: shown().startswith(f"{name} paused 1 1 0 0 0"))
+        made.run(until_empty=True)
+    finally:
+        made.db.close()
+    assert f"the queue '{name}' is paused" in caplog.text
 
 
 def test_an_asynchronous_view_enqueues(tasks: Any, name: str, db: QueueDB) -> None:

@@ -160,14 +160,36 @@ def test_an_error_with_bytes_that_are_no_text_can_be_stored(set_up: None) -> Non
     assert b"udcff" in json.dumps(record.stored(), ensure_ascii=False).encode()
 
 
-def test_a_task_that_is_gone_fails(tasks: Any, name: str, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_a_worker_does_not_know_waits_for_one_that_does(
+    tasks: Any, name: str, work: Work, db: QueueDB, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of an old worker in a rolling deploy."""
+    from queue_db.contrib.django.framework import TaskResultDoesNotExist
+
     result = tasks.add.using(queue_name=name).enqueue(1, 2)
     with monkeypatch.context() as without:
         without.delattr(tasks, "add")
-        work()
+        assert work().snoozed == 1
+        with pytest.raises(TaskResultDoesNotExist, match=f"{result.id}: .*add cannot be imported .*keep the old name"):
+            tasks.explode.get_result(result.id)
+    assert f"Task id={result.id}: the task {tasks.add.module_path} cannot be imported" in caplog.text
+    assert db.get(int(result.id)).attempts == 0
+    db.queue(name).reschedule(int(result.id), delay=0)
+    work()
+    result.refresh()
+    assert (result.status, result.return_value, result.attempts) == ("SUCCESSFUL", 3, 1)
+
+
+def test_a_task_that_no_worker_knows_fails_in_the_end(
+    tasks: Any, name: str, work: Work, monkeypatch: pytest.MonkeyPatch, db: QueueDB
+) -> None:
+    result = tasks.add.using(queue_name=name).enqueue(1, 2)
+    with monkeypatch.context() as without:
+        without.delattr(tasks, "add")
+        assert work(unknown_grace=0).dead == 1
     result.refresh()
     assert result.status == "FAILED"
-    assert result.errors[0].exception_class is ImportError
+    assert "cannot be imported" in result.errors[0].traceback
 
 
 def test_a_path_that_leads_to_no_task_is_not_called(tasks: Any, name: str, work: Work, db: QueueDB, tmp_path: Path) -> None:

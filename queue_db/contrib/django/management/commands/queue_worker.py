@@ -5,18 +5,24 @@ from __future__ import annotations
 import logging
 import math
 from argparse import ArgumentParser, ArgumentTypeError
+from copy import copy
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.autoreload import run_with_reloader
 
+from queue_db.contrib.django.databases import with_command
+from queue_db.contrib.django.framework import Task
 from queue_db.contrib.django.supervised import supervise
-from queue_db.contrib.django.tables import migrate_command
 from queue_db.contrib.django.worker import backend_of, make_worker
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 
-LOGGERS = ("queue_db", "django.tasks", "django_tasks")
+# What Django logs of tasks, as the traceback of a failed one.
+OF_TASKS = Task.__module__.rpartition(".")[0]
+
+LOGGERS = ("queue_db", OF_TASKS)
 
 _LEVELS = {0: logging.CRITICAL, 1: logging.INFO, 2: logging.INFO, 3: logging.DEBUG}
 
@@ -104,8 +110,7 @@ class Command(BaseCommand):
             finally:
                 worker.db.close()
         except SchemaOutOfDateError as error:
-            command = migrate_command(backend_of(options["backend"]).settings.database)
-            raise CommandError(f"{str(error).partition('; run:')[0]}; run: {command}") from error
+            raise CommandError(str(with_command(error, backend_of(options["backend"]).settings.database))) from error
         except (ImproperlyConfigured, QueueDBError) as error:
             raise CommandError(str(error)) from error
 
@@ -131,11 +136,23 @@ def _name(text: str) -> str:
 
 
 class _Formatter(logging.Formatter):
-    """Lines that any stream takes: an error's text may have bytes that are no text, as names of files do."""
+    """Lines that any stream takes: an error's text may have bytes that are no text, as names of files do.
+
+    The death of a job has no traceback here: Django's line about the failed task has it.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, with such bytes as escapes."""
+        if record.name == "queue_db.dead" and _shown(OF_TASKS):
+            record = copy(record)
+            record.exc_info = record.exc_text = None
         return super().format(record).encode("utf-8", "backslashreplace").decode()
+
+
+def _shown(name: str) -> bool:
+    """Whether errors of this logger come to the same stream: by our handler, or by Django's own on a console, which needs DEBUG."""
+    logger = logging.getLogger(name)
+    return any(isinstance(each.formatter, _Formatter) for each in logger.handlers) or (settings.DEBUG and logger.hasHandlers())
 
 
 def _log_to(stream: Any, level: int) -> None:
