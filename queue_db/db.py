@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
@@ -15,7 +16,7 @@ from queue_db.database.database import Database
 from queue_db.database.replicas import Replicas
 from queue_db.database.transaction import Run
 from queue_db.dialects.borrowed import Using
-from queue_db.model import Counters, Job, State, Verdict
+from queue_db.model import Counters, Job, State, Verdict, from_micros
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.slices import load, slices, type_hint
@@ -315,6 +316,10 @@ class QueueDB:
         :param poll: the longest pause between two polls, seconds.
         """
         return Arrivals(self.core, poll)
+
+    def now(self) -> datetime:
+        """The time of the database's clock, by which jobs are due and leases end."""
+        return from_micros(self.core.now())
 
     def get(self, job_id: int, *, using: Using | None = None) -> Job:
         """The job with this id, live or dead, in any queue.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL
@@ -282,6 +283,10 @@ class AsyncQueueDB(Opening):
         One statement for each 100 queues; it reads one index entry per priority. A running job counts as due when its lease ends.
         """
         return await run(self._db.next_due, queues)
+
+    async def now(self) -> datetime:
+        """The time of the database's clock, by which jobs are due and leases end."""
+        return await run(self._db.now)
 
     async def get(self, job_id: int, *, using: AsyncUsing | None = None) -> Job:
         """The job with this id, live or dead, in any queue.

@@ -134,6 +134,7 @@ async def test_the_queues_of_a_database(adb: AsyncQueueDB, mail: AsyncQueue, nam
     wait = (await adb.next_due([name]))[name]
     assert wait is not None
     assert 3000 < wait <= 3600
+    assert await adb.now() < (await adb.get(job_id)).available_at <= await adb.now() + timedelta(seconds=3600)
     assert (await adb.get(job_id)).queue == name
     assert await adb.cancel(job_id) is Verdict.APPLIED
     await mail.enqueue("k")

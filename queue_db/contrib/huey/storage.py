@@ -81,7 +81,7 @@ class QueueStorage(BaseStorage):
         self._opened_here = not isinstance(database, QueueDB)
         self.db = database if isinstance(database, QueueDB) else QueueDB(database, table=table, schema=schema)
         self._queue = self.db.queue(name)
-        self._tables = Tables(prefix, schema, name)
+        self._tables = Tables(prefix, schema, name, lambda: int(1000 * self.db.now().timestamp()))
         try:
             self._prepare(create_tables)
         except BaseException:
@@ -184,7 +184,7 @@ class QueueStorage(BaseStorage):
     def put_if_empty(self, key: Key, value: bytes, ttl: float | None = None) -> bool:
         """Store the first value of a key; of several processes one succeeds.
 
-        :param ttl: seconds until it expires, by the clock of this process.
+        :param ttl: seconds until it expires, by the clock of the database.
         """
         try:
             with self._queue.transaction() as connection:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -43,10 +42,11 @@ class Tables:
 
     :param prefix: of the names of the tables.
     :param name: of the Huey; several share the tables.
+    :param now: the clock by which values expire, in milliseconds since 1970.
     """
 
-    def __init__(self, prefix: str, schema: str | None, name: str) -> None:
-        self._name = name
+    def __init__(self, prefix: str, schema: str | None, name: str, now: Callable[[], int]) -> None:
+        self._name, self._now = name, now
         self._metadata = MetaData(schema=schema)
         self._values = Table(
             f"{prefix}_values",
@@ -92,8 +92,11 @@ class Tables:
     def _digest(self, key: Key) -> str:
         return hashlib.sha256(f"{self._name}\0{_text(key)}".encode()).hexdigest()
 
+    def _has_expired(self, expires: int | None) -> bool:
+        return expires is not None and expires <= self._now()
+
     def _fresh(self) -> ColumnElement[bool]:
-        return or_(self._values.c.expires.is_(None), self._values.c.expires > _now())
+        return or_(self._values.c.expires.is_(None), self._values.c.expires > self._now())
 
     def put(self, connection: Connection, key: Key, value: bytes) -> None:
         """Store a value.
@@ -111,32 +114,38 @@ class Tables:
         :raises IntegrityError: it has one.
         """
         table = self._values
-        connection.execute(delete(table).where(self._at(table, key), table.c.expires <= _now()))
-        expires = None if ttl is None else _now() + int(1000 * ttl)
+        found = connection.execute(select(table.c.expires).where(self._at(table, key))).first()
+        if found is not None and self._has_expired(found.expires):
+            connection.execute(delete(table).where(self._at(table, key), table.c.expires == found.expires))
+        expires = None if ttl is None else self._now() + int(1000 * ttl)
         row = {"digest": self._digest(key), "name": self._name, "text": _text(key), "value": bytes(value), "expires": expires}
         connection.execute(insert(table).values(row))
 
     def get(self, connection: Connection, key: Key) -> Any:
         """The value, or ``EmptyData``."""
-        row = connection.execute(select(self._values.c.value).where(self._at(self._values, key), self._fresh())).first()
-        return EmptyData if row is None else bytes(row[0])
+        table = self._values
+        row = connection.execute(select(table.c.value, table.c.expires).where(self._at(table, key))).first()
+        return EmptyData if row is None or self._has_expired(row.expires) else bytes(row.value)
 
     def get_many(self, connection: Connection, keys: Iterable[Key]) -> dict[Key, bytes]:
         """The values of those keys that have one."""
         table, by_digest = self._values, {self._digest(key): key for key in keys}
         found: dict[Key, bytes] = {}
         for some in _parts(list(by_digest)):
-            wanted = select(table.c.digest, table.c.value).where(table.c.digest.in_(some), self._fresh())
-            found |= {by_digest[digest]: bytes(value) for digest, value in connection.execute(wanted)}
+            wanted = select(table.c.digest, table.c.value, table.c.expires).where(table.c.digest.in_(some))
+            rows = connection.execute(wanted).all()
+            found |= {by_digest[row.digest]: bytes(row.value) for row in rows if not self._has_expired(row.expires)}
         return found
 
     def pop(self, connection: Connection, key: Key) -> Any:
         """Delete the value and return it, or ``EmptyData``. Of two calls at a time one gets it."""
         table = self._values
-        row = connection.execute(select(table.c.value).where(self._at(table, key), self._fresh()).with_for_update()).first()
-        if row is None or not connection.execute(delete(table).where(self._at(table, key))).rowcount:
+        row = connection.execute(select(table.c.value, table.c.expires).where(self._at(table, key)).with_for_update()).first()
+        if row is None or self._has_expired(row.expires):
             return EmptyData
-        return bytes(row[0])
+        if not connection.execute(delete(table).where(self._at(table, key))).rowcount:
+            return EmptyData
+        return bytes(row.value)
 
     def items(self, connection: Connection) -> dict[str, bytes]:
         """All values by key."""
@@ -209,10 +218,6 @@ class Tables:
 
 def _text(key: Key) -> str:
     return key.decode() if isinstance(key, bytes) else str(key)
-
-
-def _now() -> int:
-    return int(1000 * time.time())
 
 
 def _moment(due: datetime) -> int:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+#: Types of labels, in messages.
+_WORDS: Mapping[object, str] = {str: "a text", int: "a whole number", float: "a number of seconds"}
+
 #: The longest kind of a job.
 _KIND = 100
 
@@ -51,7 +54,7 @@ def label(labels: Mapping[str, Any], name: str, of: Callable[[Any], _T], default
     try:
         return of(value)
     except (TypeError, ValueError):
-        raise ArgumentError(argument=f"label {name}", problem=f" must be of the type {of.__name__}, and is {value!r}") from None
+        raise ArgumentError(argument=f"label {name}", problem=f" must be {_WORDS[of]}, and is {value!r}") from None
 
 
 def kind_of(task_name: str) -> str:

@@ -116,6 +116,21 @@ def test_storages_of_two_names_share_nothing_and_keys_differ_by_case(open_storag
     assert mine.dequeue() == b"\x00\xff"
 
 
+def test_a_lock_expires_by_the_clock_of_the_database(url, name):
+    now = 1_000_000_000
+    with QueueDB(url, clock=lambda: now) as db:
+        storage = QueueStorage(name, db)
+        assert storage.put_if_empty("lock", b"a", ttl=10)
+        now += 9_990_000
+        assert not storage.put_if_empty("lock", b"b", ttl=10)
+        assert (storage.peek_data("lock"), storage.result_store_size()) == (b"a", 1)
+        now += 10_000
+        assert (storage.peek_data("lock"), storage.result_store_size(), storage.peek_many(["lock"])) == (EmptyData, 0, {})
+        assert storage.pop_data("lock") is EmptyData
+        assert storage.put_if_empty("lock", b"c", ttl=10)
+        assert storage.pop_data("lock") == b"c"
+
+
 def test_tables_that_are_missing_are_named(fresh_url):
     with QueueDB(fresh_url) as db:
         db.migrate()
