@@ -12,6 +12,7 @@ from kombu.utils.url import maybe_sanitize_url
 from queue_db import ConfigurationError, SchemaOutOfDateError, StorageError
 from queue_db.contrib.kombu import close_all
 from queue_db.contrib.kombu.backend import with_driver
+from queue_db.contrib.kombu.databases import Options, options_of
 from queue_db.contrib.kombu.urls import database_url
 
 
@@ -35,6 +36,17 @@ def test_missing_tables_name_the_command(fresh_url):
 def test_a_wrong_option_is_refused(options):
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         kombu.Connection("queuedb+sqlite:///:memory:", transport_options=options).connect()
+
+
+def test_options_of_others_are_named_once(caplog):
+    options = {"visibility_timout": 1, "fanout_prefix": True, "max_retries": 1, "interval_step": 0.1, "table": "jobs"}
+    for _ in range(2):
+        assert options_of(options) == Options()
+    (warned,) = caplog.records
+    assert warned.levelname == "WARNING"
+    assert warned.getMessage().startswith(
+        "transport_options: fanout_prefix, visibility_timout has no effect here; known are migrate,"
+    )
 
 
 def test_a_database_that_is_away_is_an_error_of_the_connection():

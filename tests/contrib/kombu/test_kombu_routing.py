@@ -137,6 +137,13 @@ def test_a_queue_that_expired_under_its_consumer_is_declared_again(connect, name
         assert received.until(1) == ["here"]
 
 
+def test_a_name_that_is_too_long_is_named(connect):
+    with connect().channel() as on:
+        on.queue_declare("x" * 94, auto_delete=True, exclusive=True)
+        with pytest.raises(ArgumentError, match=f"the queue '{'x' * 95}' has 95 characters; 94 is the limit"):
+            on.queue_declare("x" * 95)
+
+
 def test_a_queue_that_was_declared_again_to_stay_stays(connect, name, open_db):
     db = open_db()
     topology = Topology(db)
