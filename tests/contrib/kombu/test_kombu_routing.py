@@ -128,13 +128,17 @@ def test_a_queue_with_a_consumer_does_not_expire(connect, name, open_db, impatie
         assert remains(db, name)
 
 
-def test_a_queue_that_expired_under_its_consumer_is_declared_again(connect, name, open_db, impatient):
+@pytest.mark.parametrize(("auto_delete", "level"), [(False, "WARNING"), (True, "INFO")])
+def test_a_queue_that_expired_under_its_consumer_is_declared_again(connect, name, open_db, impatient, caplog, auto_delete, level):
+    caplog.set_level("INFO", "queue_db.kombu")
     here, topology = connect(), Topology(open_db())
-    with consuming(here, Queue(name, Exchange(f"x-{name}", type="fanout"), expires=300), no_ack=True) as received:
+    queue = Queue(name, Exchange(f"x-{name}", type="fanout"), expires=300, auto_delete=auto_delete)
+    with consuming(here, queue, no_ack=True) as received:
         topology.delete(name)
         wait_for(lambda: topology.queues_for(f"x-{name}", "") == [name])
         publish(here, "here", exchange=f"x-{name}")
         assert received.until(1) == ["here"]
+    assert {one.levelname for one in caplog.records if name in one.getMessage()} == {level}
 
 
 def test_a_name_that_is_too_long_is_named(connect):
