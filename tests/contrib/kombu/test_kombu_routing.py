@@ -7,7 +7,7 @@ from kombu import Exchange, Queue
 from kombu.exceptions import ChannelError
 
 from queue_db import ArgumentError, QueueDB
-from queue_db.contrib.kombu import leases
+from queue_db.contrib.kombu import upkeep
 from queue_db.contrib.kombu.topology import EXPIRY, Topology
 from tests.contrib.kombu.receiving import consuming, publish
 from tests.patience import wait_for
@@ -115,7 +115,7 @@ def test_a_queue_that_nobody_uses_expires(connect, name, open_db):
 @pytest.fixture
 def impatient(monkeypatch):
     """A queue is used again after a ten-thousandth of the time in which it expires."""
-    monkeypatch.setattr(leases, "_SHARE", 1e-4)
+    monkeypatch.setattr(upkeep, "_SHARE", 1e-4)
 
 
 def test_a_queue_with_a_consumer_does_not_expire(connect, name, open_db, impatient):
