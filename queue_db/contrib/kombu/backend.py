@@ -10,7 +10,8 @@ from typing import Any
 
 from celery.backends.database import DatabaseBackend
 
-from queue_db.contrib.kombu.urls import DRIVERS
+from queue_db.contrib.kombu.databases import beside
+from queue_db.contrib.kombu.urls import DRIVERS, masked
 
 
 class Backend(DatabaseBackend):
@@ -19,6 +20,13 @@ class Backend(DatabaseBackend):
     def __init__(self, dburi: str | None = None, engine_options: Any = None, url: str | None = None, **kwargs: Any) -> None:
         found = url or dburi
         super().__init__(engine_options=engine_options, url=None if found is None else with_driver(found), **kwargs)
+
+    def _create_tables(self) -> None:
+        beside(super()._create_tables)
+
+    def as_uri(self, include_password: bool = False) -> str:
+        """The URL for people, with a mask for the password."""
+        return str(self.url) if include_password else masked(str(self.url))
 
 
 def with_driver(url: str) -> str:

@@ -14,8 +14,8 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
-from queue_db import LeasedJob, PayloadError, Queue, QueueDB, StorageError
-from queue_db.contrib.kombu.databases import NotPublishedError, transaction
+from queue_db import ConfigurationError, LeasedJob, PayloadError, Queue, QueueDB, StorageError
+from queue_db.contrib.kombu.databases import NotPublishedError, beside, transaction
 from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
 from queue_db.contrib.kombu.upkeep import Upkeep
@@ -140,8 +140,9 @@ class Channel(virtual.Channel):
         begins = expires is not None or exclusive  # the time of another one with auto_delete begins with its first consumer
         if expires is None and (auto_delete or exclusive):
             expires = AUTO_DELETE_AFTER
+        (self.topology.temporary.add if auto_delete or exclusive else self.topology.temporary.discard)(queue)
         self.connection.queues[queue] = QueueSettings(expires, _seconds(given.get("x-message-ttl")), exclusive)
-        self.topology.declare(queue, expires, begins=begins)
+        beside(lambda: self.topology.declare(queue, expires, begins=begins))
         return queue_declare_ok_t(queue, self.db.queue(queue).stats(most=_COUNTED).available, 0)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
@@ -164,7 +165,7 @@ class Channel(virtual.Channel):
         if exchange not in self.state.exchanges:
             raise ChannelError(f"NOT_FOUND - no exchange {exchange!r}", (50, 20), "Channel.queue_bind", "404")
         self.state.binding_declare(queue, exchange, routing_key, arguments)
-        self.topology.bind(queue, exchange, routing_key, self.typeof(exchange).type)
+        beside(lambda: self.topology.bind(queue, exchange, routing_key, self.typeof(exchange).type))
 
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
@@ -230,6 +231,8 @@ class Channel(virtual.Channel):
             try:
                 for queue in queues:
                     self.db.queue(queue).enqueue(kind, message, using=using, **options)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"publishing_in(): {error}") from error
             except (StorageError, OSError) as error:  # Kombu calls some of them recoverable, and would publish again
                 raise NotPublishedError(f"not published; roll your transaction back, and repeat it: {error}") from error
         elif len(queues) == 1:

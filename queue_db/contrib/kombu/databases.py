@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kombu.utils import json
+from sqlalchemy.pool import PoolProxiedConnection
 
-from queue_db import ConfigurationError, EnqueueError, QueueDB
+from queue_db import ArgumentError, ConfigurationError, EnqueueError, QueueDB
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
+log = logging.getLogger("queue_db.kombu")
+
 #: Seconds for which a message is leased. A consumer extends the lease of what it holds, also of a task that waits for its ETA.
 VISIBILITY_TIMEOUT = 60.0
+
+#: Seconds that a declaration within :func:`publishing_in` may take. On SQLite it waits for the caller's transaction.
+BESIDE = 5.0
 
 _opened: dict[tuple[int, str, str, str | None], QueueDB] = {}
 _lock = threading.Lock()
@@ -78,11 +86,26 @@ class Options:
     schema: str | None = None
 
 
+#: What Kombu itself reads of the ``transport_options``, or puts there from a retry policy.
+_KOMBUS = frozenset(
+    {"body_encoding", "callback", "connect_retries_timeout", "deadletter_queue", "errback", "interval_max", "interval_start"}
+    | {"interval_step", "max_retries", "on_revive", "retry_errors", "timeout"}
+)
+
+_warned_of: set[str] = set()
+
+
 def options_of(given: Mapping[str, Any]) -> Options:
-    """Read the ``transport_options``. Those of Kombu itself, such as ``max_retries``, are left to it.
+    """Read the ``transport_options``. Those of Kombu itself, such as ``max_retries``, are left to it. Of others, such as those of
+    another transport, a process warns once: they have no effect.
 
     :raises ConfigurationError: a value is out of range.
     """
+    if unknown := sorted(given.keys() - Options.__dataclass_fields__.keys() - _KOMBUS - _warned_of):
+        _warned_of.update(unknown)
+        log.warning(
+            "transport_options: %s has no effect here; known are %s", ", ".join(unknown), ", ".join(Options.__dataclass_fields__)
+        )
     known = {name: given[name] for name in Options.__dataclass_fields__ if given.get(name) is not None}
     found = Options(**known)
     for name in ("visibility_timeout", "polling_interval", "max_deliveries"):
@@ -128,13 +151,50 @@ def publishing_in(connection: Connection | Session) -> Iterator[None]:
     """Publish in your transaction: what ``task.delay()`` and others publish in this block takes effect if it commits.
 
     :param connection: a connection or session of the broker's database, with a transaction.
+    :raises ArgumentError: it is something else.
     :raises NotPublishedError: the database refused a message, for example after a deadlock: repeat the whole transaction.
     """
-    before = _transaction.set(connection)
+    given: Any = connection
+    if isinstance(given, PoolProxiedConnection):  # engine.raw_connection()
+        given = given.driver_connection
+    if not any(hasattr(given, name) for name in ("get_bind", "dialect", "cursor")):
+        raise ArgumentError(
+            "publishing_in() takes a SQLAlchemy Connection or Session, or an open connection of a driver or Django, "
+            f"not {given!r:.100}"
+        )
+    before = _transaction.set(given)
     try:
         yield
     finally:
         _transaction.reset(before)
+
+
+def beside(change: Callable[[], object]) -> None:
+    """Make a change that is not part of the transaction of :func:`publishing_in`, and perhaps waits for its locks.
+
+    :raises NotPublishedError: it waits for longer than :data:`BESIDE`. It goes on, and succeeds when the transaction has ended.
+    """
+    if transaction() is None:
+        change()
+        return
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            change()
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="queue_db.kombu declaration", daemon=True).start()
+    try:
+        done.result(BESIDE)
+    except TimeoutError as error:
+        raise NotPublishedError(
+            "not published: the queue, or the table of results, is to be made first, and waits for your transaction. Roll it back, "
+            "and repeat it; before that start a worker, or publish once outside publishing_in()"
+        ) from error
 
 
 def transaction() -> Connection | Session | None:

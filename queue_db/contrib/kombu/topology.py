@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal
 
-from queue_db import LeasedJob, LeaseLostError, QueueDB
+from queue_db import ArgumentError, LeasedJob, LeaseLostError, QueueDB
 
 log = logging.getLogger("queue_db.kombu")
 
@@ -23,6 +23,10 @@ log = logging.getLogger("queue_db.kombu")
 EXPIRY = "kombu.expiry"
 
 _ROUTE = "kombu:"
+
+#: Most characters of a queue's name: its route has 100.
+LONGEST_NAME = 100 - len(_ROUTE)
+
 _CUT = "/."
 
 # Seconds for which a job that deletes a queue is leased, and most of them at once.
@@ -37,6 +41,8 @@ class Topology:
 
     def __init__(self, db: QueueDB) -> None:
         self._db = db
+        #: Queues of replies, of events and of remote control, and others that go with their consumers: it is no news if they do.
+        self.temporary: set[str] = set()
 
     # --- queues -----------------------------------------------------------------------------------------------------
 
@@ -47,6 +53,8 @@ class Topology:
         :param begins: whether this time begins now; if not, it begins at the first :meth:`used`.
         :raises ArgumentError: the name is too long.
         """
+        if len(queue) > LONGEST_NAME:
+            raise ArgumentError(f"the name of the queue {queue!r} has {len(queue)} characters; {LONGEST_NAME} is the limit")
         if expires is not None and begins:
             self.used(queue, expires)  # first: a sweep that looks at the queue now has lost its lease
         else:
@@ -72,10 +80,12 @@ class Topology:
     def used(self, queue: str, expires: float) -> int:
         """Begin the time until a queue expires anew; return the id of the job that ends it."""
         expiry = self._db.queue(EXPIRY)
-        return expiry.enqueue("queue", {"queue": queue}, delay=expires, unique_key=queue, on_duplicate="replace")
+        payload = {"queue": queue, "temporary": queue in self.temporary}
+        return expiry.enqueue("queue", payload, delay=expires, unique_key=queue, on_duplicate="replace")
 
     def delete(self, queue: str) -> None:
         """Delete a queue, with its bindings and the messages that nobody holds."""
+        self.temporary.discard(queue)
         self._db.routes.remove(_ROUTE + queue)
         self._db.queue(queue).purge()
 
@@ -92,7 +102,8 @@ class Topology:
             except LeaseLostError:
                 continue  # it was declared or used again meanwhile, so it stays with its messages
             if deleted:
-                log.warning("queue %r expired without a consumer: %d messages were deleted", queue, deleted)
+                level = logging.INFO if job.payload.get("temporary") else logging.WARNING
+                log.log(level, "queue %r expired without a consumer: %d messages were deleted", queue, deleted)
         return len(jobs)
 
     def _expire(self, job: LeasedJob, queue: str) -> int:
@@ -107,7 +118,7 @@ class Topology:
             deleted = self._db.queue(queue).purge(using=connection)
             if left is not None:  # perhaps a consumer that was killed holds messages: look again
                 expiry, wait = self._db.queue(EXPIRY), max(1.0, left)
-                expiry.enqueue("queue", {"queue": queue}, delay=wait, unique_key=queue, on_duplicate="skip", using=connection)
+                expiry.enqueue("queue", job.payload, delay=wait, unique_key=queue, on_duplicate="skip", using=connection)
         return deleted
 
     @cached_property

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import sqlalchemy
 from kombu.transport import virtual
-from kombu.utils.url import sanitize_url
 
 from queue_db import Arrivals, QueueDB, StorageError, TransientStorageError
 from queue_db.contrib.kombu.channel import Channel, QueueSettings
@@ -18,7 +17,7 @@ from queue_db.contrib.kombu.event_loop import Bridge
 from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
 from queue_db.contrib.kombu.upkeep import Upkeep
-from queue_db.contrib.kombu.urls import database_url
+from queue_db.contrib.kombu.urls import database_url, hide_password, masked
 
 _Channel = Channel  # a class variable of the transport has the name
 
@@ -54,6 +53,7 @@ class Transport(virtual.Transport):
     arrivals: Arrivals
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
+        hide_password(client)
         super().__init__(client, **kwargs)
         self.options: Options = options_of(client.transport_options)
         #: What this connection has declared.
@@ -73,10 +73,10 @@ class Transport(virtual.Transport):
         """The version of SQLAlchemy."""
         return sqlalchemy.__version__
 
-    @classmethod
-    def as_uri(cls, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """The URL for people, with a mask for the password."""
-        return uri if include_password else str(sanitize_url(uri, mask))
+    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        """The URL of the database for people, with a mask for the password."""
+        url = database_url(self.client)
+        return url if include_password else masked(url, mask)
 
     # --- the connection -----------------------------------------------------------------------------------------------
 

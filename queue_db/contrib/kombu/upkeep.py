@@ -85,7 +85,8 @@ class Upkeep:
         self._topology.used(queue, expires)
         if not self._topology.exists(queue):
             # It expired although it has a consumer: the database was away for long, or this process stood still.
-            log.warning("queue %r had expired, so it is declared again; messages published meanwhile are lost", queue)
+            level = logging.INFO if queue in self._topology.temporary else logging.WARNING
+            log.log(level, "queue %r had expired, so it is declared again; messages published meanwhile are lost", queue)
             self._redeclare(queue, expires)
 
     def _sweep(self) -> float:

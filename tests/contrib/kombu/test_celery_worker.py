@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from queue_db import QueueDB
 from tests.patience import PATIENCE, wait_for
@@ -107,27 +108,30 @@ def celery(shop: Path, name: str) -> Iterator[Shop]:
 
 
 @pytest.mark.rest("processes of Celery; test_kombu_leases.py kills a consumer")
-def test_a_worker_runs_tasks_and_answers(celery, name):
-    run_and_answer(celery)
+def test_a_worker_runs_tasks_and_answers(celery, url):
+    run_and_answer(celery, url)
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 @pytest.mark.parametrize("pool", ["threads", "solo"])
 @pytest.mark.rest("processes of Celery; test_kombu_event_loop.py has the loop")
-def test_other_pools_run_tasks_and_answer(celery, pool):
-    run_and_answer(celery, pool)
+def test_other_pools_run_tasks_and_answer(celery, url, pool):
+    run_and_answer(celery, url, pool)
 
 
-def run_and_answer(celery: Shop, pool: str = "prefork") -> None:
+def run_and_answer(celery: Shop, url: str, pool: str = "prefork") -> None:
     celery.worker("a", pool)
     said = celery.call(
         "from celery import chord, group\n"
         "print(shop.add.apply_async((2, 3), queue=QUEUE).get(timeout=60))\n"
         "print(group(shop.add.s(n, n).set(queue=QUEUE) for n in range(3))().get(timeout=60))\n"
         "here = f'a-{QUEUE}@here'\n"
-        "print(shop.app.control.inspect([here], timeout=60).ping()[here])\n"
+        "asked = shop.app.control.inspect([here], timeout=60)\n"
+        "print(asked.ping()[here])\n"
+        "print(asked.stats()[here]['broker']['hostname'])\n"
     )
-    assert said.splitlines() == ["5", "[0, 2, 4]", "{'ok': 'pong'}"]
+    broker = make_url(f"queuedb+{url}").set(query={}).render_as_string(hide_password=True)
+    assert said.splitlines() == ["5", "[0, 2, 4]", "{'ok': 'pong'}", broker]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")

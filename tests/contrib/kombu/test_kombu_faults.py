@@ -10,7 +10,7 @@ from kombu import Queue
 from sqlalchemy import create_engine, text
 
 from queue_db import ArgumentError, ConfigurationError, QueueDB, TransientStorageError
-from queue_db.contrib.kombu import NotPublishedError, channel, publishing_in
+from queue_db.contrib.kombu import NotPublishedError, channel, databases, publishing_in
 from queue_db.contrib.kombu.topology import EXPIRY, Topology
 from tests.contrib.kombu.receiving import consuming, publish
 from tests.patience import PATIENCE, wait_for
@@ -55,6 +55,57 @@ def test_a_publish_in_a_transaction_that_the_database_gave_up_is_not_repeated(co
     assert queue.stats().available == 0
     with engine.begin() as made:
         made.execute(text(f"DROP TABLE {orders}"))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_declaration_that_waits_for_the_callers_transaction_says_so(connect, name, open_db, monkeypatch):
+    here, db = connect(), open_db()
+    monkeypatch.setattr(databases, "BESIDE", 0.05)
+    with db.queue(name).transaction() as mine:
+        db.queue(name).enqueue("mine", using=mine)
+        with publishing_in(mine), pytest.raises(NotPublishedError, match="start a worker"):
+            publish(here, "a", Queue(name))
+    wait_for(lambda: Topology(db).exists(name))  # the declaration has gone on
+    monkeypatch.undo()
+    with db.queue(name).transaction() as mine, publishing_in(mine):
+        publish(here, "b", Queue(name))
+    assert db.queue(name).stats().available == 2
+
+
+def test_a_declaration_in_the_callers_block_raises_its_error(connect, name, open_db):
+    here, db = connect(), open_db()
+    with db.queue(name).transaction() as mine, publishing_in(mine), pytest.raises(ArgumentError, match="94 is the limit"):
+        publish(here, "a", Queue("x" * 95))
+
+
+@pytest.mark.parametrize("wrong", [None, "shop.db", 7])
+def test_what_is_no_connection_is_refused(wrong):
+    with pytest.raises(ArgumentError, match=r"publishing_in\(\) takes a SQLAlchemy Connection"), publishing_in(wrong):
+        pass
+
+
+def test_a_refused_transaction_names_the_block(connect, name, open_db):
+    here = connect()
+    publish(here, "a", Queue(name))
+    other = create_engine("sqlite://", isolation_level="AUTOCOMMIT")
+    with other.connect() as mine, publishing_in(mine), pytest.raises(ConfigurationError, match=r"^publishing_in\(\): using= "):
+        publish(here, "b", Queue(name))
+    other.dispose()
+
+
+def test_the_connection_of_a_pool_is_taken(connect, name, open_db):
+    here, db = connect(), open_db()
+    publish(here, "a", Queue(name))
+    engine = create_engine(db.database.engine.url)
+    raw = engine.raw_connection()
+    raw.cursor().execute("BEGIN" if engine.dialect.name != "postgresql" else "SELECT 1")
+    with publishing_in(raw):
+        publish(here, "b", Queue(name))
+    assert db.queue(name).stats().available == 1
+    raw.commit()
+    assert db.queue(name).stats().available == 2
+    raw.close()
     engine.dispose()
 
 
@@ -228,6 +279,16 @@ def test_messages_that_go_with_an_expired_queue_are_counted(connect, name, open_
     while topology.exists(name):
         topology.sweep()
     assert f"queue {name!r} expired without a consumer: 2 messages were deleted" in caplog.text
+
+
+@pytest.mark.parametrize(("options", "level"), [({"expires": 0.05}, "WARNING"), ({"expires": 0.05, "auto_delete": True}, "INFO")])
+def test_a_warning_is_of_queues_that_were_to_stay(connect, name, open_db, caplog, options, level):
+    caplog.set_level("INFO", "queue_db.kombu")
+    topology = Topology(open_db())
+    publish(connect(), "a", Queue(name, **options))
+    while topology.exists(name):
+        topology.sweep()
+    assert [one.levelname for one in caplog.records if name in one.getMessage()] == [level]
 
 
 def test_a_purge_and_a_removal_of_a_route_belong_to_a_transaction(db, name):

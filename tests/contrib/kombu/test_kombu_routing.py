@@ -7,7 +7,7 @@ from kombu import Exchange, Queue
 from kombu.exceptions import ChannelError
 
 from queue_db import ArgumentError, QueueDB
-from queue_db.contrib.kombu import leases
+from queue_db.contrib.kombu import upkeep
 from queue_db.contrib.kombu.topology import EXPIRY, Topology
 from tests.contrib.kombu.receiving import consuming, publish
 from tests.patience import wait_for
@@ -115,7 +115,7 @@ def test_a_queue_that_nobody_uses_expires(connect, name, open_db):
 @pytest.fixture
 def impatient(monkeypatch):
     """A queue is used again after a ten-thousandth of the time in which it expires."""
-    monkeypatch.setattr(leases, "_SHARE", 1e-4)
+    monkeypatch.setattr(upkeep, "_SHARE", 1e-4)
 
 
 def test_a_queue_with_a_consumer_does_not_expire(connect, name, open_db, impatient):
@@ -128,13 +128,24 @@ def test_a_queue_with_a_consumer_does_not_expire(connect, name, open_db, impatie
         assert remains(db, name)
 
 
-def test_a_queue_that_expired_under_its_consumer_is_declared_again(connect, name, open_db, impatient):
+@pytest.mark.parametrize(("auto_delete", "level"), [(False, "WARNING"), (True, "INFO")])
+def test_a_queue_that_expired_under_its_consumer_is_declared_again(connect, name, open_db, impatient, caplog, auto_delete, level):
+    caplog.set_level("INFO", "queue_db.kombu")
     here, topology = connect(), Topology(open_db())
-    with consuming(here, Queue(name, Exchange(f"x-{name}", type="fanout"), expires=300), no_ack=True) as received:
+    queue = Queue(name, Exchange(f"x-{name}", type="fanout"), expires=300, auto_delete=auto_delete)
+    with consuming(here, queue, no_ack=True) as received:
         topology.delete(name)
         wait_for(lambda: topology.queues_for(f"x-{name}", "") == [name])
         publish(here, "here", exchange=f"x-{name}")
         assert received.until(1) == ["here"]
+    assert {one.levelname for one in caplog.records if name in one.getMessage()} == {level}
+
+
+def test_a_name_that_is_too_long_is_named(connect):
+    with connect().channel() as on:
+        on.queue_declare("x" * 94, auto_delete=True, exclusive=True)
+        with pytest.raises(ArgumentError, match=f"the queue '{'x' * 95}' has 95 characters; 94 is the limit"):
+            on.queue_declare("x" * 95)
 
 
 def test_a_queue_that_was_declared_again_to_stay_stays(connect, name, open_db):
