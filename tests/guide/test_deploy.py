@@ -158,6 +158,7 @@ def test_kubernetes_accepts_the_manifests(tmp_path: Path) -> None:
         assert says(text.replace(right, wrong))[0], f"{wrong} is not noticed"
 
 
+@pytest.mark.rest("a worker under the unit's command; tests/cli drains one")
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 def test_the_command_of_the_unit_is_ready_works_and_is_drained(
     own_url: str, tmp_path: Path, record_property: Callable[[str, object], None]

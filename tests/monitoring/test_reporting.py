@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.patience import PATIENCE
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "monitoring.md").read_text()
@@ -93,6 +95,7 @@ def reported(folder: Path, recipe: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.rest("a worker with Sentry's SDK; tests/worker tells hooks of each end")
 def test_an_exception_of_a_handler_reaches_sentry_with_tags_and_without_the_payload(tmp_path: Path) -> None:
     (event,) = reported(tmp_path, SENTRY)
     assert event["exception"]["values"][-1]["type"] == "LookupError"
@@ -100,6 +103,7 @@ def test_an_exception_of_a_handler_reaches_sentry_with_tags_and_without_the_payl
     assert "p4yload" not in json.dumps(event)
 
 
+@pytest.mark.rest("the control of the test above")
 def test_local_variables_would_show_the_payload(tmp_path: Path) -> None:
     """The control: why the recipe leaves them out."""
     with_locals = SENTRY.replace("include_local_variables=False", "include_local_variables=True")

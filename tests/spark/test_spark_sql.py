@@ -113,6 +113,7 @@ def test_the_address_is_in_no_statement_plan_or_catalog(
     assert not any(secret in text for text in texts)
 
 
+@pytest.mark.rest("what Spark does with a view; the table is tested here")
 @ONE
 def test_a_view_reads_and_inserts_but_keeps_its_first_plan(spark: SparkSession, ask: Ask, url: str, name: str) -> None:
     """Why the documentation has tables and no views."""

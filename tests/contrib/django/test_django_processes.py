@@ -110,6 +110,7 @@ with open(file, "a", encoding="utf-8") as log:
 """
 
 
+@pytest.mark.rest("a process of the worker; test_django_running.py stores such a text")
 def test_an_error_with_bytes_that_are_no_text_is_stored_and_logged(
     tasks: Any, name: str, environment: dict[str, str], db: QueueDB, tmp_path: Path
 ) -> None:

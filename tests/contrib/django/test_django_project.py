@@ -455,6 +455,7 @@ def run_tests(url: str, *labels: str, name: str = "") -> str:
     return said
 
 
+@pytest.mark.rest("a process of Django's test runner")
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_the_test_runner_of_django_runs(kind: str, fresh_url: str, tmp_path: Path) -> None:
     name = str(tmp_path / "test.db") if kind == "sqlite" else ""

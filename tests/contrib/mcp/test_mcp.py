@@ -283,6 +283,7 @@ def test_texts_of_others_stay_data_and_payloads_are_shown_only_on_request(db: Qu
         assert "\u202e" not in shown
 
 
+@pytest.mark.rest("starts the command for each refusal")
 def test_the_command_teaches_and_refuses_what_cannot_work(address: str) -> None:
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "queue_db.contrib.mcp", *arguments]

@@ -50,6 +50,7 @@ def token(db: QueueDB, command: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.rest("a session of the command; test_mcp.py asks each tool")
 def test_the_page_can_be_followed(db: QueueDB) -> None:
     install, *commands = [line for language, code in BLOCKS if language == "sh" for line in code.splitlines()]
     assert install == 'pip install "queue-db[mcp]"'

@@ -389,6 +389,7 @@ def test_each_job_is_in_the_sink_once_wherever_the_driver_dies(make: Make, fill:
     assert left(db, name) == 0
 
 
+@pytest.mark.rest("the control of the test of new queues")
 def test_a_reader_that_forgets_new_queues_loses_jobs(make: Make, fill: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: a batch leaves out the queues that its start does not have."""
     partitions = QueuesStreamReader.partitions
