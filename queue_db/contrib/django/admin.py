@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -26,6 +26,9 @@ else:  # Django's own class has no type parameters
 
 # A page counts up to this many tasks of each state.
 _MOST = 10_000
+
+# An id of a task has fewer digits than this.
+_DIGITS = 20
 
 # A button retries up to this many failed tasks.
 _MOST_RETRIED = 1000
@@ -96,8 +99,9 @@ class TaskQueueAdmin(_ModelAdmin):
         alias, queue, job_id = (request.POST.get(name, "") for name in ("backend", "queue", "id"))
         backend = next((each for each in backends() if each.alias == alias), None)
         if backend is not None and queue:
-            if job_id.isascii() and job_id.isdecimal():
-                _retry_failed(request, backend, queue, int(job_id))
+            if "id" in request.POST:
+                if job_id.isascii() and job_id.isdecimal() and len(job_id) < _DIGITS:
+                    _retry_failed(request, backend, queue, int(job_id))
             elif request.POST.get("post") == "yes":
                 _retry_failed(request, backend, queue, None)
             else:
@@ -110,7 +114,8 @@ def _retry_failed(request: HttpRequest, backend: QueueBackend, queue: str, job_i
     """Retry a failed task of a queue; None: all of them."""
     try:
         again = backend.db.dead.redrive(job_id, queue=queue, limit=_MOST_RETRIED)
-        backend.db.actions.add(f"django:{request.user}"[:100], "redrive", queue, len(again))
+        target = queue if job_id is None else f"dead job {job_id}"
+        backend.db.actions.add(f"django:{request.user}"[:100], "redrive", target, len(again))
     except QueueDBError as error:
         messages.error(request, _text(error, backend))
         return
@@ -131,7 +136,7 @@ def _part(backend: QueueBackend) -> _Part:
             queue = db.queue(name)
             rows.append(_Row(queue.stats(most=_MOST), queue.controls().paused, sum(name in worker.queues for worker in alive)))
         failures = [_Failure(job, _last_line(job.last_error)) for job in _latest(db)]
-    except QueueDBError as refused:
+    except (QueueDBError, ImproperlyConfigured) as refused:
         error = _text(refused, backend)
     return _Part(backend.alias, backend.settings.dashboard, rows, failures, error)
 
@@ -170,5 +175,5 @@ def _last_line(error: str | None) -> str:
     return lines[-1][:200] if lines else ""
 
 
-def _text(error: QueueDBError, backend: QueueBackend) -> str:
+def _text(error: Exception, backend: QueueBackend) -> str:
     return str(with_command(error, backend.settings.database) if isinstance(error, SchemaOutOfDateError) else error)

@@ -14,6 +14,7 @@ from queue_db.contrib.django import settings
 from queue_db.contrib.django.databases import joined, queue_db
 from queue_db.contrib.django.framework import (
     BaseTaskBackend,
+    InvalidTask,
     Task,
     TaskResult,
     TaskResultDoesNotExist,
@@ -119,7 +120,7 @@ class QueueBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id)
         try:
             return task_of(payload, queue)
-        except UnknownTaskError as error:
+        except (UnknownTaskError, InvalidTask) as error:
             raise TaskResultDoesNotExist(f"{result_id}: {error}") from error
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:

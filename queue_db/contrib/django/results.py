@@ -10,7 +10,6 @@ from traceback import format_exception
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import SuspiciousOperation
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
@@ -64,8 +63,8 @@ class UnknownTaskError(ImportError):
 def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:
     """The task of a payload, with the options that it was enqueued with.
 
-    :raises UnknownTaskError: there is no such module or name.
-    :raises SuspiciousOperation: the path leads to something else.
+    :raises UnknownTaskError: there is no such module or name, or the path leads to something else, which is not called.
+    :raises InvalidTask: the settings have no such queue.
     """
     try:
         found = import_string(payload["task"])
@@ -74,7 +73,7 @@ def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:
             f"the task {payload['task']} cannot be imported ({error}): deploy its code, or keep the old name of a renamed task"
         ) from error
     if not isinstance(found, Task):
-        raise SuspiciousOperation(f"{payload['task']} is no task")
+        raise UnknownTaskError(f"{payload['task']} is no task here: deploy its code, or keep the old name of a renamed task")
     return replace(
         found,
         priority=payload.get("priority", found.priority),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.db import close_old_connections
+from django.db import close_old_connections, transaction
 from django.utils import timezone
 
 from queue_db import LeasedJob, Queue, QueueDB, Suspended
@@ -107,14 +108,19 @@ class TaskRunner:
         _queue(self._db, job).retry_unknown_kinds([job], f"parked: {error}", grace=grace)
 
     def _run_in_transaction(self, job: LeasedJob, result: TaskResult[..., Any], record: Record) -> None:
+        database, committed = self._backend.settings.database, threading.Event()
         try:
-            with joined(self._backend.settings.database) as connection:
+            with joined(database) as connection:
+                transaction.on_commit(committed.set, using=database)
                 kept = self._succeeded(job, result, record, normalize_json(_call(job, result)))
                 lasts = round(self._backend.settings.result_ttl * 1_000_000)
                 stored = StoredResult(json.dumps(kept), lasts)
                 (verdict,) = _queue(self._db, job).complete_many([job], using=connection, results=[stored])
                 verdict.require(job)
         except BaseException:
+            if committed.is_set():  # what the task has registered runs after the commit
+                log.exception("Task id=%d path=%s is done; a function of on_commit raised", job.id, job.kind)
+                return
             # If the COMMIT has failed, as at a deferred constraint, the job is leased again, and the failure must be stored.
             job.rolled_back()
             raise
@@ -140,7 +146,9 @@ class TaskRunner:
         if wait is not None:
             message = "Task id=%d path=%s failed %d of %d times, again in %.0f s"
             log.warning(message, job.id, job.kind, failures, wanted.max_attempts, wait, exc_info=error)
-        elif result is not None:  # of a task that cannot be imported there is none; the library has logged its death
+        elif result is None:  # Django has no line for it
+            log.error("Task id=%d path=%s cannot be run", job.id, job.kind, exc_info=error)
+        else:
             record.put_into(result)
             change(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
             task_finished.send(sender=type(self._backend), task_result=result)

@@ -17,6 +17,9 @@ RESULTS_KEPT = 7 * 86_400.0
 
 Backoff = Callable[[int], float]
 
+#: Options of a worker that tasks have not: their state is in rows of leased jobs.
+NOT_OF_TASKS = frozenset({"mode", "feeds", "span"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -37,7 +40,7 @@ class Settings:
     max_attempts: int = 1
     #: Attempt → seconds until the next one: a function, its path, or a number of seconds.
     backoff: Backoff | str | float | None = None
-    #: How often the worker of a task may die before the task is FAILED.
+    #: How often, beside ``max_attempts``, the worker of a task may die before the task is FAILED.
     max_crashes: int = 3
     #: Run each task and store its end in one transaction of Django.
     atomic: bool = False
@@ -124,9 +127,9 @@ def _check_schedule(name: str, rule: Any) -> None:
 
 
 def _check_worker(options: Mapping[str, Any]) -> None:
-    from queue_db.worker import Worker  # processes that only enqueue have no such options and need no worker
+    from queue_db.worker import Worker  # here: without such options a process that only enqueues needs no worker
 
-    known = [name for name in signature(Worker).parameters if name not in ("db", "queues")]
+    known = [name for name in signature(Worker).parameters if name not in {"db", "queues", *NOT_OF_TASKS}]
     if unknown := sorted(map(str, set(options) - set(known))):
         raise ImproperlyConfigured(
             f"OPTIONS['worker'] has {', '.join(map(repr, unknown))}: the options of a worker are {', '.join(known)}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -28,9 +28,8 @@ def supervise(processes: int, arguments: Mapping[str, Any], *, until_empty: bool
     if find_spec("typer") is None:
         raise ImproperlyConfigured("--processes needs the command queue-db: pip install 'queue-db[cli]'")
     command = [sys.executable, "-m", "queue_db", "work", f"{__name__}:worker", "--processes", str(processes)]
-    # Beside manage.py are the modules of the project, wherever it was started.
-    paths = [str(Path(sys.argv[0]).resolve().parent), os.environ.get("PYTHONPATH", "")]
-    variables = {_VARIABLE: json.dumps(dict(arguments)), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    # All paths: beside manage.py are the modules of the project, and it may have added others.
+    variables = {_VARIABLE: json.dumps(dict(arguments)), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     os.execve(sys.executable, [*command, *(["--until-empty"] if until_empty else [])], os.environ | variables)  # noqa: S606
 
 
@@ -47,4 +46,7 @@ def _worker() -> Worker:
     from queue_db.contrib.django.worker import make_worker
 
     django.setup()
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "queue_db" and isinstance(logger, logging.Logger):
+            logger.disabled = False  # LOGGING disables the loggers that are there before it
     return make_worker(**json.loads(os.environ[_VARIABLE]))

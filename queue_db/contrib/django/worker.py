@@ -15,6 +15,7 @@ from queue_db.contrib.django.databases import own_queue_db
 from queue_db.contrib.django.framework import task_backends
 from queue_db.contrib.django.running import TaskRunner
 from queue_db.contrib.django.schedules import set_schedules
+from queue_db.contrib.django.settings import NOT_OF_TASKS
 from queue_db.worker import Worker
 
 log = logging.getLogger("queue_db.contrib.django")
@@ -44,8 +45,10 @@ def make_worker(
     :param queues: queues to serve, as for :class:`~queue_db.worker.Worker`; default: all ``QUEUES`` of the backend.
     :param name: the worker's name in ``worker_ids``; default: host, process id and a random part.
     :param options: options of :class:`~queue_db.worker.Worker`, over those of ``OPTIONS["worker"]``.
-    :raises ImproperlyConfigured: there is no such backend or queue.
+    :raises ImproperlyConfigured: there is no such backend or queue, or tasks have no such option.
     """
+    if refused := sorted(NOT_OF_TASKS & set(options)):
+        raise ImproperlyConfigured(f"a worker of tasks has no {', '.join(refused)}: tasks are leased jobs of queues")
     served = backend_of(backend)
     wanted = _checked_queues(served, queues)
     kept = {"result_ttl": served.settings.result_ttl, "dead_for": served.settings.failed_ttl}

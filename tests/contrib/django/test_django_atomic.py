@@ -68,6 +68,30 @@ def test_an_atomic_task_whose_commit_fails_has_failed(tasks: Any, name: str, wor
     assert (result.status, [error.exception_class for error in result.errors]) == ("FAILED", [IntegrityError] * 2)
 
 
+def test_what_raises_after_the_commit_of_an_atomic_task_is_logged(
+    tasks: Any, name: str, work: Work, signals: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from django.db import transaction
+
+    from tests.contrib.django.project.shop import models
+
+    create = models.Order.objects.create
+
+    def create_and_register(**values: Any) -> None:
+        create(**values)
+        transaction.on_commit(lambda: 1 / 0)
+
+    monkeypatch.setattr(models.Order.objects, "create", create_and_register)
+    result = tasks.buy.using(queue_name=name).enqueue(name)
+    assert work().completed == 1
+    result.refresh()
+    assert result.status == "SUCCESSFUL"
+    assert models.Order.objects.filter(name=name).count() == 1
+    assert signals[-1] == ("task_finished", result.id, "SUCCESSFUL")
+    (line,) = [each for each in caplog.records if "a function of on_commit raised" in each.getMessage()]
+    assert "ZeroDivisionError" in str(line.exc_info)
+
+
 def test_a_savepoint_of_an_atomic_task_rolls_back_alone(tasks: Any, name: str, work: Work) -> None:
     from tests.contrib.django.project.shop.models import Order
 

@@ -193,12 +193,45 @@ def test_a_task_that_no_worker_knows_fails_in_the_end(
 
 
 def test_a_path_that_leads_to_no_task_is_not_called(tasks: Any, name: str, work: Work, db: QueueDB, tmp_path: Path) -> None:
+    from queue_db.contrib.django.framework import TaskResultDoesNotExist
+
     file = tmp_path / "made"
     payload = {"task": "os.mkdir", "args": [str(file)], "kwargs": {}, "backend": "default"}
     job_id = db.queue(name).enqueue("os.mkdir", payload)
-    work()
+    assert work().snoozed == 1
+    with pytest.raises(TaskResultDoesNotExist, match="os.mkdir is no task here"):
+        tasks.add.get_result(str(job_id))
+    db.queue(name).reschedule(job_id, delay=0)
+    assert work(unknown_grace=0).dead == 1
     assert not file.exists()
-    assert "SuspiciousOperation" in str(db.get(job_id).last_error)
+
+
+def test_a_result_whose_queue_has_left_the_settings_is_not_there(tasks: Any, name: str) -> None:
+    from django.test import override_settings
+
+    from queue_db.contrib.django.framework import TaskResultDoesNotExist
+
+    result = tasks.add.using(queue_name=name).enqueue(1, 2)
+    only = {"default": {"BACKEND": "queue_db.contrib.django.QueueBackend", "QUEUES": ["default"]}}
+    with override_settings(TASKS=only), pytest.raises(TaskResultDoesNotExist, match=name):
+        tasks.add.get_result(result.id)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_the_traceback_of_a_module_that_breaks_is_logged(
+    tasks: Any, name: str, work: Work, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from queue_db.contrib.django import results
+
+    def breaks(path: str) -> Any:
+        raise NameError("undefined")
+
+    result = tasks.add.using(queue_name=name).enqueue(1, 2)
+    monkeypatch.setattr(results, "import_string", breaks)
+    work()
+    (line,) = [each for each in caplog.records if "cannot be run" in each.getMessage()]
+    assert line.getMessage() == f"Task id={result.id} path={tasks.add.module_path} cannot be run"
+    assert line.exc_info is not None
 
 
 @pytest.mark.parametrize("result_id", ["", "x", "-1", "9" * 30, "٣", "00000000-0000-4000-8000-000000000000"])
