@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from base64 import b64decode, b64encode
@@ -12,16 +13,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from huey.api import Huey
-from huey.exceptions import ConfigurationError
+from huey.constants import EmptyData
+from huey.exceptions import ConfigurationError as HueyConfigurationError
 from huey.storage import BaseStorage
 from sqlalchemy import URL, Connection
 from sqlalchemy.exc import IntegrityError
 
-from queue_db import Job, QueueDB, StorageError
-from queue_db.contrib.huey.tables import Key, Tables
+from queue_db import ConfigurationError, Job, QueueDB, StorageError, TransientStorageError
+from queue_db.contrib.huey.tables import Key, Stored, Tables
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+log = logging.getLogger("queue_db.huey")
 
 _T = TypeVar("_T")
 
@@ -34,22 +38,43 @@ _LISTED = 10_000
 #: Tries of a change that another process makes at the same moment.
 _TRIES = 10
 
-_transaction: ContextVar[Connection | Session | None] = ContextVar("queue_db_huey_transaction", default=None)
+
+class _Block:
+    """A block of :func:`publishing_in`. Tasks and threads that begin in it have its context, and may outlive it."""
+
+    def __init__(self, connection: Connection | Session) -> None:
+        self.connection, self.ended = connection, False
+
+
+_block: ContextVar[_Block | None] = ContextVar("queue_db_huey_transaction", default=None)
 
 
 @contextmanager
 def publishing_in(connection: Connection | Session) -> Iterator[None]:
     """Enqueue in your transaction: a task that is called in this block runs if it commits, and only then.
 
-    A task with ``delay`` or ``eta``, and the result of a task, are not part of it.
-
     :param connection: a connection or session of the same database, with a transaction.
     """
-    before = _transaction.set(connection)
+    block = _Block(connection)
+    before = _block.set(block)
     try:
         yield
     finally:
-        _transaction.reset(before)
+        block.ended = True
+        _block.reset(before)
+
+
+def _transaction() -> Connection | Session | None:
+    """The transaction of :func:`publishing_in`; None: outside its block.
+
+    :raises ConfigurationError: the block has ended, in which this task or thread has begun.
+    """
+    block = _block.get()
+    if block is None:
+        return None
+    if block.ended:
+        raise ConfigurationError("the block of publishing_in() has ended, in which this task or thread was begun: begin it outside")
+    return block.connection
 
 
 class QueueStorage(BaseStorage):
@@ -77,11 +102,11 @@ class QueueStorage(BaseStorage):
     ) -> None:
         super().__init__(name)
         if database is None:
-            raise ConfigurationError("QueueStorage requires database=, a URL or a QueueDB.")
+            raise HueyConfigurationError("QueueStorage requires database=, a URL or a QueueDB.")
         self._opened_here = not isinstance(database, QueueDB)
         self.db = database if isinstance(database, QueueDB) else QueueDB(database, table=table, schema=schema)
         self._queue = self.db.queue(name)
-        self._tables = Tables(prefix, schema, name, lambda: int(1000 * self.db.now().timestamp()))
+        self._tables = Tables(prefix, schema, name)
         try:
             self._prepare(create_tables)
         except BaseException:
@@ -93,8 +118,12 @@ class QueueStorage(BaseStorage):
             self.db.migrate()
         if missing := self._in(self._tables.missing):
             if not create_tables:
-                raise ConfigurationError(f"These tables are missing: {', '.join(missing)}. Use create_tables=True once.")
-            self._in(self._tables.create)
+                raise HueyConfigurationError(f"These tables are missing: {', '.join(missing)}. Use create_tables=True once.")
+            try:
+                self._in(self._tables.create)
+            except StorageError:  # another process may have created them at the same moment
+                if self._in(self._tables.missing):
+                    raise
 
     def close(self) -> None:
         """Close the database, unless it is the caller's."""
@@ -102,27 +131,40 @@ class QueueStorage(BaseStorage):
             self.db.close()
 
     def _in(self, change: Callable[[Connection], _T]) -> _T:
-        """Run a change in a transaction; again, if another process stored the same key first."""
+        """Run a change in a transaction; again, if another process stored the same key first, or the database asks for it."""
         for tries in range(1, _TRIES + 1):
             try:
                 with self._queue.transaction() as connection:
                     return change(connection)
             except StorageError as error:
-                if not _is_taken(error) or tries == _TRIES:
+                if not (_is_taken(error) or _may_be_repeated(error)) or tries == _TRIES:
                     raise
-                time.sleep(0.01 * tries * random.random())
+                time.sleep(min(0.5, 0.01 * 2**tries) * random.random())
         raise AssertionError  # the last try has returned or raised
+
+    def _now(self) -> int:
+        """Milliseconds since 1970, by the clock of the database."""
+        return int(1000 * self.db.now().timestamp())
+
+    def _fresh(self, found: Stored | None) -> Any:
+        """The value, unless there is none or it has expired."""
+        if found is None or (found.expires is not None and found.expires <= self._now()):
+            return EmptyData
+        return found.value
 
     # --- the queue ----------------------------------------------------------------------------------------------------
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         """Add a task; higher priorities come first."""
-        self._queue.enqueue(KIND, b64encode(data).decode(), priority=-round(priority or 0), using=_transaction.get())
+        self._queue.enqueue(KIND, b64encode(data).decode(), priority=-round(priority or 0), using=_transaction())
 
     def dequeue(self) -> bytes | None:
         """Take the next task out of the queue, for ever."""
-        for job in self._queue.pop():
-            return _data(job)
+        while jobs := self._queue.pop():
+            for job in jobs:
+                if _is_task(job):
+                    return b64decode(job.payload)
+                log.error("job %d (%s) in %r is no task of Huey, and was dropped", job.id, job.kind, job.queue)
         return None
 
     def queue_size(self) -> int:
@@ -131,7 +173,7 @@ class QueueStorage(BaseStorage):
 
     def enqueued_items(self, limit: int | None = None) -> list[bytes]:
         """The next tasks, at most 10,000."""
-        return [_data(job) for job in self._queue.peek(min(limit or _LISTED, _LISTED))]
+        return [b64decode(job.payload) for job in self._queue.peek(min(limit or _LISTED, _LISTED)) if _is_task(job)]
 
     def flush_queue(self) -> None:
         """Delete all tasks."""
@@ -167,15 +209,16 @@ class QueueStorage(BaseStorage):
 
     def peek_data(self, key: Key) -> Any:
         """The value, or ``EmptyData``."""
-        return self._in(lambda connection: self._tables.get(connection, key))
+        return self._fresh(self._in(lambda connection: self._tables.get(connection, key)))
 
     def peek_many(self, keys: Iterable[Key]) -> dict[Key, bytes]:
         """The values of those keys that have one."""
-        return self._in(lambda connection: self._tables.get_many(connection, keys))
+        found = self._in(lambda connection: self._tables.get_many(connection, keys))
+        return {key: value for key, one in found.items() if (value := self._fresh(one)) is not EmptyData}
 
     def pop_data(self, key: Key) -> Any:
         """Take the value out, or ``EmptyData``."""
-        return self._in(lambda connection: self._tables.pop(connection, key))
+        return self._fresh(self._in(lambda connection: self._tables.pop(connection, key)))
 
     def has_data_for_key(self, key: Key) -> bool:
         """Whether the key has a value."""
@@ -186,22 +229,19 @@ class QueueStorage(BaseStorage):
 
         :param ttl: seconds until it expires, by the clock of the database.
         """
-        try:
-            with self._queue.transaction() as connection:
-                self._tables.add(connection, key, value, ttl)
-        except StorageError as error:
-            if not _is_taken(error):
-                raise
-            return False
-        return True
+        now = self._now()
+        expires = None if ttl is None else now + int(1000 * ttl)
+        return self._in(lambda connection: self._tables.add(connection, key, value, expires, now))
 
     def result_store_size(self) -> int:
         """How many values there are."""
-        return self._in(self._tables.size)
+        now = self._now()
+        return self._in(lambda connection: self._tables.size(connection, now))
 
     def result_items(self) -> dict[str, bytes]:
         """All values by key."""
-        return self._in(self._tables.items)
+        now = self._now()
+        return self._in(lambda connection: self._tables.items(connection, now))
 
     def flush_results(self) -> None:
         """Delete all values."""
@@ -232,5 +272,9 @@ def _is_taken(error: StorageError) -> bool:
     return isinstance(error.__cause__, IntegrityError)
 
 
-def _data(job: Job) -> bytes:
-    return b64decode(job.payload)
+def _may_be_repeated(error: StorageError) -> bool:
+    return isinstance(error, TransientStorageError) and not error.outcome_unknown
+
+
+def _is_task(job: Job) -> bool:
+    return job.kind == KIND and isinstance(job.payload, str)

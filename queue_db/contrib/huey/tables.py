@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
-from huey.constants import EmptyData
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -37,16 +36,22 @@ _MOST = 500
 Key = bytes | str
 
 
+class Stored(NamedTuple):
+    """A value, and when it expires: milliseconds since 1970, by the clock of the database."""
+
+    value: bytes
+    expires: int | None
+
+
 class Tables:
     """The tables of one Huey. Each method is part of the caller's transaction.
 
     :param prefix: of the names of the tables.
     :param name: of the Huey; several share the tables.
-    :param now: the clock by which values expire, in milliseconds since 1970.
     """
 
-    def __init__(self, prefix: str, schema: str | None, name: str, now: Callable[[], int]) -> None:
-        self._name, self._now = name, now
+    def __init__(self, prefix: str, schema: str | None, name: str) -> None:
+        self._name = name
         self._metadata = MetaData(schema=schema)
         self._values = Table(
             f"{prefix}_values",
@@ -92,11 +97,8 @@ class Tables:
     def _digest(self, key: Key) -> str:
         return hashlib.sha256(f"{self._name}\0{_text(key)}".encode()).hexdigest()
 
-    def _has_expired(self, expires: int | None) -> bool:
-        return expires is not None and expires <= self._now()
-
-    def _fresh(self) -> ColumnElement[bool]:
-        return or_(self._values.c.expires.is_(None), self._values.c.expires > self._now())
+    def _fresh(self, now: int) -> ColumnElement[bool]:
+        return or_(self._values.c.expires.is_(None), self._values.c.expires > now)
 
     def put(self, connection: Connection, key: Key, value: bytes) -> None:
         """Store a value.
@@ -105,57 +107,59 @@ class Tables:
         """
         changed = update(self._values).where(self._at(self._values, key)).values(value=bytes(value), expires=None)
         if not connection.execute(changed).rowcount:
-            self.add(connection, key, value, None)
+            self._insert(connection, key, value, None)
 
-    def add(self, connection: Connection, key: Key, value: bytes, ttl: float | None) -> None:
-        """Store the first value of a key.
+    def add(self, connection: Connection, key: Key, value: bytes, expires: int | None, now: int) -> bool:
+        """Store the first value of a key; whether it had none, or one that has expired.
 
-        :param ttl: seconds until it expires.
-        :raises IntegrityError: it has one.
+        :param expires: when it expires, milliseconds since 1970; so is ``now``.
+        :raises IntegrityError: another transaction has just stored one: try again.
         """
         table = self._values
         found = connection.execute(select(table.c.expires).where(self._at(table, key))).first()
-        if found is not None and self._has_expired(found.expires):
+        if found is not None:
+            if found.expires is None or found.expires > now:
+                return False
             connection.execute(delete(table).where(self._at(table, key), table.c.expires == found.expires))
-        expires = None if ttl is None else self._now() + int(1000 * ttl)
-        row = {"digest": self._digest(key), "name": self._name, "text": _text(key), "value": bytes(value), "expires": expires}
-        connection.execute(insert(table).values(row))
+        self._insert(connection, key, value, expires)
+        return True
 
-    def get(self, connection: Connection, key: Key) -> Any:
-        """The value, or ``EmptyData``."""
+    def _insert(self, connection: Connection, key: Key, value: bytes, expires: int | None) -> None:
+        row = {"digest": self._digest(key), "name": self._name, "text": _text(key), "value": bytes(value), "expires": expires}
+        connection.execute(insert(self._values).values(row))
+
+    def get(self, connection: Connection, key: Key) -> Stored | None:
+        """The value, perhaps one that has expired."""
         table = self._values
         row = connection.execute(select(table.c.value, table.c.expires).where(self._at(table, key))).first()
-        return EmptyData if row is None or self._has_expired(row.expires) else bytes(row.value)
+        return None if row is None else Stored(bytes(row.value), row.expires)
 
-    def get_many(self, connection: Connection, keys: Iterable[Key]) -> dict[Key, bytes]:
-        """The values of those keys that have one."""
+    def get_many(self, connection: Connection, keys: Iterable[Key]) -> dict[Key, Stored]:
+        """The values of those keys that have one, perhaps one that has expired."""
         table, by_digest = self._values, {self._digest(key): key for key in keys}
-        found: dict[Key, bytes] = {}
+        found: dict[Key, Stored] = {}
         for some in _parts(list(by_digest)):
             wanted = select(table.c.digest, table.c.value, table.c.expires).where(table.c.digest.in_(some))
-            rows = connection.execute(wanted).all()
-            found |= {by_digest[row.digest]: bytes(row.value) for row in rows if not self._has_expired(row.expires)}
+            found |= {by_digest[digest]: Stored(bytes(value), expires) for digest, value, expires in connection.execute(wanted)}
         return found
 
-    def pop(self, connection: Connection, key: Key) -> Any:
-        """Delete the value and return it, or ``EmptyData``. Of two calls at a time one gets it."""
+    def pop(self, connection: Connection, key: Key) -> Stored | None:
+        """Delete the value and return it, also one that has expired. Of two calls at a time one gets it."""
         table = self._values
         row = connection.execute(select(table.c.value, table.c.expires).where(self._at(table, key)).with_for_update()).first()
-        if row is None or self._has_expired(row.expires):
-            return EmptyData
-        if not connection.execute(delete(table).where(self._at(table, key))).rowcount:
-            return EmptyData
-        return bytes(row.value)
+        if row is None or not connection.execute(delete(table).where(self._at(table, key))).rowcount:
+            return None
+        return Stored(bytes(row.value), row.expires)
 
-    def items(self, connection: Connection) -> dict[str, bytes]:
+    def items(self, connection: Connection, now: int) -> dict[str, bytes]:
         """All values by key."""
         table = self._values
-        rows = connection.execute(select(table.c.text, table.c.value).where(table.c.name == self._name, self._fresh()))
+        rows = connection.execute(select(table.c.text, table.c.value).where(table.c.name == self._name, self._fresh(now)))
         return {key: bytes(value) for key, value in rows}
 
-    def size(self, connection: Connection) -> int:
+    def size(self, connection: Connection, now: int) -> int:
         """How many values there are."""
-        wanted = select(func.count()).select_from(self._values).where(self._values.c.name == self._name, self._fresh())
+        wanted = select(func.count()).select_from(self._values).where(self._values.c.name == self._name, self._fresh(now))
         return int(connection.execute(wanted).scalar_one())
 
     # --- counters -----------------------------------------------------------------------------------------------------
@@ -221,7 +225,8 @@ def _text(key: Key) -> str:
 
 
 def _moment(due: datetime) -> int:
-    return round(due.timestamp() * 1_000_000)
+    # Huey's times have no zone. That of the host would be another one on each, and jump in spring.
+    return round((due if due.tzinfo else due.replace(tzinfo=UTC)).timestamp() * 1_000_000)
 
 
 def _parts(of: list[Any]) -> Iterator[list[Any]]:

@@ -41,7 +41,15 @@ def _new_lock() -> None:
 
 os.register_at_fork(after_in_child=_new_lock)
 
-_transaction: ContextVar[Connection | Session | None] = ContextVar("queue_db_kombu_transaction", default=None)
+
+class _Block:
+    """A block of :func:`publishing_in`. Tasks and threads that begin in it have its context, and may outlive it."""
+
+    def __init__(self, connection: Connection | Session) -> None:
+        self.connection, self.ended = connection, False
+
+
+_block: ContextVar[_Block | None] = ContextVar("queue_db_kombu_transaction", default=None)
 
 
 class NotPublishedError(EnqueueError):
@@ -162,11 +170,13 @@ def publishing_in(connection: Connection | Session) -> Iterator[None]:
             "publishing_in() takes a SQLAlchemy Connection or Session, or an open connection of a driver or Django, "
             f"not {given!r:.100}"
         )
-    before = _transaction.set(given)
+    block = _Block(given)
+    before = _block.set(block)
     try:
         yield
     finally:
-        _transaction.reset(before)
+        block.ended = True
+        _block.reset(before)
 
 
 def beside(change: Callable[[], object]) -> None:
@@ -191,12 +201,26 @@ def beside(change: Callable[[], object]) -> None:
     try:
         done.result(BESIDE)
     except TimeoutError as error:
+        done.add_done_callback(_log_failure)
         raise NotPublishedError(
             "not published: the queue, or the table of results, is to be made first, and waits for your transaction. Roll it back, "
             "and repeat it; before that start a worker, or publish once outside publishing_in()"
         ) from error
 
 
+def _log_failure(done: Future[None]) -> None:
+    if (error := done.exception()) is not None:
+        log.warning("a declaration beside the transaction of publishing_in() failed: %s", error)
+
+
 def transaction() -> Connection | Session | None:
-    """The transaction of :func:`publishing_in`; None: outside its block."""
-    return _transaction.get()
+    """The transaction of :func:`publishing_in`; None: outside its block.
+
+    :raises ConfigurationError: the block has ended, in which this task or thread has begun.
+    """
+    block = _block.get()
+    if block is None:
+        return None
+    if block.ended:
+        raise ConfigurationError("the block of publishing_in() has ended, in which this task or thread was begun: begin it outside")
+    return block.connection

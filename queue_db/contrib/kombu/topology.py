@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Literal
 
 from queue_db import ArgumentError, LeasedJob, LeaseLostError, QueueDB
@@ -31,6 +30,9 @@ _CUT = "/."
 
 # Seconds for which a job that deletes a queue is leased, and most of them at once.
 _LEASE, _MOST = 60.0, 20
+
+# The definition of the routes of queues that expire: what `routes.define(drop=True, matched=True)` returns, and writes.
+_EXPIRING = "9a5042f4ddf7babfb598633cc6c165a54aa4da63b6da2ea9804588aa6f842666"
 
 # Seconds until a job is due that only takes the place of another one. A process that is killed then leaves it.
 _LATER = 60.0
@@ -59,7 +61,7 @@ class Topology:
             self.used(queue, expires)  # first: a sweep that looks at the queue now has lost its lease
         else:
             found = self._definition(queue)
-            if expires is None and found not in {None, self._expiring}:
+            if expires is None and found not in {None, _EXPIRING}:
                 return  # it stays already
             if expires is None or found is None:
                 # For the same reason. The time of the queue does not run, so the job leaves at once.
@@ -93,8 +95,11 @@ class Topology:
         """Delete the queues that have expired; return how many were looked at."""
         jobs = self._db.queue(EXPIRY).claim(_MOST, lease=_LEASE)
         for job in jobs:
-            queue = job.payload["queue"]
-            if self._definition(queue) not in {None, self._expiring}:
+            queue = job.payload.get("queue") if isinstance(job.payload, dict) else None
+            if not isinstance(queue, str):
+                job.bury("no expiry of a queue")
+                continue
+            if self._definition(queue) not in {None, _EXPIRING}:
                 job.complete()
                 continue
             try:
@@ -120,11 +125,6 @@ class Topology:
                 expiry, wait = self._db.queue(EXPIRY), max(1.0, left)
                 expiry.enqueue("queue", job.payload, delay=wait, unique_key=queue, on_duplicate="skip", using=connection)
         return deleted
-
-    @cached_property
-    def _expiring(self) -> str:
-        """The definition of the routes of queues that expire."""
-        return self._db.routes.define(drop=True, matched=True)
 
     # --- bindings ---------------------------------------------------------------------------------------------------
 

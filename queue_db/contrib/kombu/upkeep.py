@@ -51,6 +51,7 @@ class Upkeep:
         """Keep a queue from expiring from now on."""
         with self._lock:
             self._expiring[queue] = expires
+            self._used_at.pop(queue, None)
         self._uses.start()
         self._uses.hurry()
 

@@ -44,9 +44,10 @@ class Consumer:
         self._opener, self._queues, self._lease, self._poll, self._batch = opener, deque(queues), lease, poll, batch
         self._outage = Outage()
         self._buffer: deque[Message] = deque()
+        self._demand: Future[list[Message]] | None = None
         self._asked: asyncio.Future[list[Message]] | None = None
         self._demands: SimpleQueue[Future[list[Message]] | None] = SimpleQueue()
-        self._stopped = threading.Event()
+        self._stopped, self._closed = threading.Event(), False
         self._db: QueueDB | None = None
         self._arrivals: Arrivals | None = None
         self._held: Held | None = None
@@ -67,6 +68,7 @@ class Consumer:
         while not self._buffer:
             if self._asked is None:
                 demand: Future[list[Message]] = Future()
+                self._demand = demand
                 demand.set_running_or_notify_cancel()
                 self._demands.put(demand)
                 self._asked = asyncio.wrap_future(demand)
@@ -80,28 +82,37 @@ class Consumer:
         self._stopped.set()
         if self._arrivals is not None:
             self._arrivals.wake()
-        if self._asked is not None:
-            done, _ = await asyncio.wait({self._asked}, timeout=_CLAIM)
-            for asked in done:
-                if (error := asked.exception()) is None:
-                    self._buffer.extend(asked.result())
-                else:
-                    log.warning("a claim failed while the worker stopped: %s", error)
+        if self._asked is not None and self._demand is not None:
+            await asyncio.wait({self._asked}, timeout=_CLAIM)
+            self._demand.add_done_callback(self._return)  # now, or when a claim ends that takes long
         self._demands.put(None)
         while self._buffer:
             self.held.answer(self._buffer.popleft()[0], "release")
 
     def close(self) -> None:
         """Give back what is still held, also what runs. This blocks for some seconds at most."""
+        self._closed = True
         self._stopped.set()
         self._demands.put(None)
         if self._arrivals is not None:
-            self._arrivals.close()
+            self._arrivals.wake()
         if self._held is not None:
             self._held.close()
         self._thread.join(_CLAIM)
-        if self._db is not None:
-            self._db.close()
+        self._end()
+
+    def _return(self, demand: Future[list[Message]]) -> None:
+        """Give back what a claim has won that ended with the stop, or after it."""
+        if (error := demand.exception()) is not None:
+            log.warning("a claim failed while the worker stopped: %s", error)
+            return
+        for tag, _ in demand.result():
+            self.held.answer(tag, "release")
+
+    def _end(self) -> None:
+        for opened in (self._arrivals, self._held, self._db):
+            if opened is not None:
+                opened.close()
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
@@ -111,15 +122,20 @@ class Consumer:
                 demand.set_result(self._fetch())
             except BaseException as error:  # noqa: BLE001 - it is raised where the message is awaited
                 demand.set_exception(error)
+        if self._closed:
+            self._end()  # also what was opened after close() had looked
 
     def _fetch(self) -> list[Message]:
         """Wait until there are messages. None, if the worker stops."""
         tries = 0
         while not self._stopped.is_set():
             try:
+                arrivals = self._waiting()
+                if self._stopped.is_set():
+                    break  # to open takes long where the server is slow
                 if found := self._claim():
                     return found
-                if self._waiting().wait(self._queues, _WAIT):
+                if arrivals.wait(self._queues, _WAIT):
                     if found := self._claim():
                         return found
                     self._stopped.wait(_MISSED * random.uniform(0.5, 1.5))

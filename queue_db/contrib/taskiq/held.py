@@ -95,7 +95,7 @@ class Held:
                 extend_at = time.monotonic() + (self._lease * _SHARE if extended else self._pause())
             if self._answers and time.monotonic() >= settle_at:
                 settle_at = 0.0 if self._tried("settling", self._settle) else time.monotonic() + self._pause()
-        for tag in self._jobs:
+        for tag in self._jobs.keys() - {one.tag for one in self._answers}:
             self._answers.append(_Answer(tag, "release", 0.0))
         self._tried("settling", self._settle)
         for one in self._answers:
@@ -156,12 +156,16 @@ class Held:
 
     def _settle(self) -> None:
         groups: dict[tuple[str, Verb], list[_Answer]] = defaultdict(list)
+        grouped: set[str] = set()
         for one in self._answers:
             if one.tag not in self._jobs:  # lost meanwhile, or answered twice
                 self._finish(one)
+            elif one.tag in grouped:  # the first answer counts; this one is finished with the next round
+                continue
             elif self._open and time.monotonic() > one.until:
                 self._give_up(one)
             else:
+                grouped.add(one.tag)
                 groups[self._jobs[one.tag].queue, one.verb].append(one)
         for (queue, verb), answers in groups.items():
             jobs = [self._jobs[one.tag] for one in answers]

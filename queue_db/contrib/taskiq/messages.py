@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from queue_db import ArgumentError, LeasedJob, PayloadError
+from queue_db import ArgumentError, ConfigurationError, LeasedJob, PayloadError
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -21,7 +21,15 @@ _WORDS: Mapping[object, str] = {str: "a text", int: "a whole number", float: "a 
 #: The longest kind of a job.
 _KIND = 100
 
-_transaction: ContextVar[AsyncConnection | AsyncSession | None] = ContextVar("queue_db_taskiq_transaction", default=None)
+
+class _Block:
+    """A block of :func:`publishing_in`. Tasks and threads that begin in it have its context, and may outlive it."""
+
+    def __init__(self, connection: AsyncConnection | AsyncSession) -> None:
+        self.connection, self.ended = connection, False
+
+
+_block: ContextVar[_Block | None] = ContextVar("queue_db_taskiq_transaction", default=None)
 
 
 @contextmanager
@@ -32,16 +40,26 @@ def publishing_in(connection: AsyncConnection | AsyncSession) -> Iterator[None]:
 
     :param connection: a connection or session of the broker's database, with a transaction.
     """
-    before = _transaction.set(connection)
+    block = _Block(connection)
+    before = _block.set(block)
     try:
         yield
     finally:
-        _transaction.reset(before)
+        block.ended = True
+        _block.reset(before)
 
 
 def transaction() -> AsyncConnection | AsyncSession | None:
-    """The transaction of :func:`publishing_in`; None: outside its block."""
-    return _transaction.get()
+    """The transaction of :func:`publishing_in`; None: outside its block.
+
+    :raises ConfigurationError: the block has ended, in which this task or thread has begun.
+    """
+    block = _block.get()
+    if block is None:
+        return None
+    if block.ended:
+        raise ConfigurationError("the block of publishing_in() has ended, in which this task or thread was begun: begin it outside")
+    return block.connection
 
 
 def label(labels: Mapping[str, Any], name: str, of: Callable[[Any], _T], default: _T) -> _T:

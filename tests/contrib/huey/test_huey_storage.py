@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,8 @@ import pytest
 from huey.constants import EmptyData
 from huey.exceptions import ConfigurationError
 
-from queue_db import QueueDB
+from queue_db import ConfigurationError as QueueConfigurationError
+from queue_db import QueueDB, TransientStorageError
 from queue_db.contrib.huey import QueueHuey, QueueStorage, publishing_in
 from tests.patience import PATIENCE, wait_for
 
@@ -63,6 +67,60 @@ def test_a_task_is_enqueued_with_the_transaction_or_not_at_all(open_storage, db,
     huey.flush()
 
 
+def test_a_thread_that_outlives_the_block_is_refused(open_storage, db, name):
+    huey = QueueHuey(name, database=db)
+
+    @huey.task()
+    def welcome(user):
+        return user
+
+    with db.queue(name).transaction() as connection, publishing_in(connection):
+        context = copy_context()
+    with pytest.raises(QueueConfigurationError, match="the block of publishing_in"):
+        context.run(welcome, 7)
+    assert huey.pending_count() == 0
+
+
+def test_the_job_of_another_program_is_dropped_by_name_and_is_not_pending(open_storage, db, name, caplog):
+    storage = open_storage()
+    foreign = db.queue(name).enqueue("of another", {"a": 1})
+    storage.enqueue(b"mine")
+    assert storage.enqueued_items() == [b"mine"]
+    assert storage.dequeue() == b"mine"
+    assert storage.dequeue() is None
+    assert f"job {foreign} (of another) in '{name}' is no task of Huey, and was dropped" in caplog.text
+
+
+def test_a_change_that_the_database_gave_up_is_made_again(open_storage, monkeypatch):
+    storage = open_storage()
+    put, refused = storage._tables.put, []
+
+    def refuse_once(*arguments: Any) -> None:
+        put(*arguments)
+        if not refused:
+            refused.append(1)
+            raise TransientStorageError("deadlock")
+
+    monkeypatch.setattr(storage._tables, "put", refuse_once)
+    storage.put_data("key", b"v")
+    assert (refused, storage.peek_data("key")) == ([1], b"v")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_schedule_is_that_of_all_hosts_wherever_they_are(open_storage, monkeypatch):
+    storage, due = open_storage(), datetime(2026, 7, 1, 12)  # noqa: DTZ001 - as Huey has them
+    try:
+        for zone, until, taken in (("America/New_York", -1, []), ("Asia/Tokyo", -1, []), ("Asia/Tokyo", 0, [b"t"])):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            if not taken and zone == "America/New_York":
+                storage.add_to_schedule(b"t", due)
+            assert storage.read_schedule(due + timedelta(seconds=until)) == taken
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def together(storages: list[QueueStorage], change: Callable[[QueueStorage], Any]) -> list[Any]:
     """Call it for each storage at the same moment."""
     barrier = threading.Barrier(len(storages))
@@ -94,8 +152,6 @@ def test_counters_and_first_values_of_several_processes(open_storage):
 
 
 def test_a_scheduled_task_is_taken_once(open_storage):
-    from datetime import datetime
-
     storages = [open_storage() for _ in range(3)]
     for number in range(20):
         storages[0].add_to_schedule(b"%d" % number, datetime(2020, 1, 1 + number))  # noqa: DTZ001 - as Huey has them

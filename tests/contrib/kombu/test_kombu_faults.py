@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import kombu
 import pytest
 from kombu import Queue
 from sqlalchemy import create_engine, text
 
-from queue_db import ArgumentError, ConfigurationError, QueueDB, TransientStorageError
+from queue_db import ArgumentError, ConfigurationError, QueueDB, State, TransientStorageError
 from queue_db.contrib.kombu import NotPublishedError, channel, databases, publishing_in
-from queue_db.contrib.kombu.topology import EXPIRY, Topology
+from queue_db.contrib.kombu.topology import _EXPIRING, EXPIRY, Topology
 from tests.contrib.kombu.receiving import consuming, publish
 from tests.patience import PATIENCE, wait_for
 
@@ -56,6 +57,40 @@ def test_a_publish_in_a_transaction_that_the_database_gave_up_is_not_repeated(co
     with engine.begin() as made:
         made.execute(text(f"DROP TABLE {orders}"))
     engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_queue_that_is_there_is_published_to_beside_a_write_by_each_new_connection(connect, name, open_db):
+    publish(connect(), "first", Queue(name))
+    db = open_db()
+    with db.queue(name).transaction() as mine:
+        db.queue(name).enqueue("message", using=mine)  # SQLite has one writer
+        with publishing_in(mine):
+            publish(connect(), "second", Queue(name))
+    assert db.queue(name).stats().available == 3
+
+
+def test_the_definition_of_queues_that_expire_is_that_of_the_routes(open_db):
+    assert open_db().routes.define(drop=True, matched=True) == _EXPIRING
+
+
+def test_a_thread_that_outlives_the_block_is_refused(connect, name, open_db):
+    db, connection = open_db(), connect()
+    publish(connection, "first", Queue(name))
+    with db.queue(name).transaction() as mine, publishing_in(mine):
+        context = copy_context()
+    with pytest.raises(ConfigurationError, match="the block of publishing_in"):
+        context.run(publish, connection, "lost", Queue(name))
+    assert db.queue(name).stats().available == 1
+
+
+def test_a_job_of_another_program_does_not_stop_the_sweep(connect, name, open_db):
+    db = open_db()
+    foreign = db.queue(EXPIRY).enqueue("of another", [name], priority=-1)
+    Queue(name, expires=0.05)(connect().default_channel).declare()
+    topology = Topology(db)
+    wait_for(lambda: topology.sweep() >= 0 and not topology.exists(name))
+    assert db.state(foreign) is State.DEAD
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -232,12 +267,12 @@ class Overtaken(Topology):
         self._other, self._queue = other, queue
         self._overtaken = False
 
-    @property
-    def _expiring(self) -> str:
-        if not self._overtaken:
+    def _definition(self, queue: str) -> str | None:
+        found = super()._definition(queue)
+        if queue == self._queue.name and not self._overtaken:
+            self._overtaken = True
             publish(self._other, "kept", self._queue)
-        self._overtaken = True
-        return self._db.routes.define(drop=True, matched=True)
+        return found
 
 
 def expired(db: QueueDB, name: str):

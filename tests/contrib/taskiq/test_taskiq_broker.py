@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,7 +14,7 @@ from taskiq import BrokerMessage, TaskiqMiddleware
 from taskiq.exceptions import SendTaskError
 from taskiq.receiver import Receiver
 
-from queue_db import ArgumentError, ConfigurationError, SchemaOutOfDateError, State
+from queue_db import ArgumentError, ConfigurationError, SchemaOutOfDateError, State, StorageError
 from queue_db.aio import AsyncQueueDB
 from queue_db.concurrency import pauses
 from queue_db.contrib.taskiq import QueueBroker, publishing_in
@@ -103,6 +104,27 @@ async def test_a_task_is_sent_with_the_transaction_or_not_at_all(broker, db, nam
     assert db.queue(name).stats().available == 1
     await welcome.kiq()  # outside the block: at once
     assert db.queue(name).stats().available == 2
+
+
+async def test_a_task_that_outlives_the_block_is_refused(broker, db, name):
+    @broker.task
+    async def welcome() -> None: ...
+
+    ended = asyncio.Event()
+
+    async def later() -> None:
+        await ended.wait()
+        await welcome.kiq()
+
+    async with broker.db.queue(name).transaction() as connection:
+        with publishing_in(connection):
+            begun = asyncio.create_task(later())
+            await asyncio.sleep(0)
+    ended.set()
+    with pytest.raises(SendTaskError) as refused:
+        await begun
+    assert "the block of publishing_in() has ended" in str(refused.value.__cause__)
+    assert db.queue(name).stats().available == 0
 
 
 @pytest.mark.parametrize("options", [{"queues": "taskiq"}, {"queues": []}, {"lease": 0}, {"batch": True}, {"max_crashes": -1}])
@@ -225,6 +247,51 @@ async def test_a_shutdown_gives_back_what_runs(open_broker, db, name):
 
 
 # --- leases ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("also", ["shutdown", None])
+async def test_a_stop_while_the_database_is_opened_claims_nothing(open_broker, db, name, also, monkeypatch):
+    broker = await open_broker(lease=1000)
+    await broker.kick(message("k"))
+    opening, go_on, open_it = threading.Event(), threading.Event(), broker.db.for_threads
+
+    def slow():
+        opening.set()
+        assert go_on.wait(PATIENCE)
+        return open_it()
+
+    monkeypatch.setattr(broker.db, "for_threads", slow)
+    monkeypatch.setattr("queue_db.contrib.taskiq.consumer._CLAIM", 0.01)
+    async with listening(broker) as messages:
+        first = asyncio.create_task(anext(messages))
+        await until(opening.is_set)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+    (consumer,) = broker._consumers
+    if also == "shutdown":
+        await broker.shutdown()
+    go_on.set()
+    await until(lambda: not consumer._thread.is_alive())
+    assert db.queue(name).stats().available == 1
+    assert db.queue(name).stats().running == 0
+
+
+async def test_answers_that_wait_when_all_ends_are_given_once(open_broker, db, name, monkeypatch):
+    broker = await open_broker(lease=1000, batch=3)
+    for _ in range(3):
+        await broker.kick(message("k"))
+    async with listening(broker) as messages:
+        got = [await soon(anext(messages)) for _ in range(3)]
+        held = broker._consumers[0].held
+        with monkeypatch.context() as away:
+            away.setattr(held, "_settle", lambda: (_ for _ in ()).throw(StorageError("away")))
+            answers = [held.answer(got[0].ack._tag, "complete") for _ in range(2)]
+            await until(lambda: len(held._answers) == 2)
+    await broker.shutdown()
+    assert [answer.done() for answer in answers] == [True, True]
+    assert db.queue(name).stats().available == 2
+    assert db.queue(name).stats().running == 0
 
 
 @pytest.mark.parametrize("extended", [True, False])
