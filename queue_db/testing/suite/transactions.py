@@ -92,7 +92,7 @@ class TestEnqueueUsing:
     def test_other_objects_than_connections_are_refused(self, queue: Queue) -> None:
         wrong: list[Any] = [object(), "postgresql://", 7]
         for using in wrong:
-            with pytest.raises(ConfigurationError, match="Connection or Session"):
+            with pytest.raises(ConfigurationError, match=r"Connection or (Async)?Session"):
                 queue.enqueue("mail", using=using)
         assert queue.stats().by_kind == {}
 
