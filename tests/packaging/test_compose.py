@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pytest
 from queue_db import QueueDB
 from tests.compose import CLUSTER, CLUSTER_TEXT, COMPOSE, ROOT, SERVICES, TEXT, environment
 from tests.servers import haproxy
+from tests.servers.server import free_port
 
 pytestmark = pytest.mark.rest("the programs of the images are those of tests/cli and tests/service")
 
@@ -127,9 +127,7 @@ def test_the_worker_does_the_jobs_of_the_database_that_was_migrated(fresh_url: s
 def test_the_service_is_ready_as_its_check_sees_it(fresh_url: str) -> None:
     with QueueDB(fresh_url) as db:
         db.migrate()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()  # none that a proxy of another test is given
     # On loopback here; in a container only Docker reaches the port.
     service = started("service", fresh_url, "--port", str(port), swapped=[("0.0.0.0", "127.0.0.1")])  # noqa: S104
     try:
