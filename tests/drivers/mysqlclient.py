@@ -24,8 +24,8 @@ def module() -> Any:
     (plugins,) = _tree().glob("usr/lib/*/libmariadb3/plugin")
     os.environ["MARIADB_PLUGIN_DIR"] = str(plugins)  # how to log in to MySQL
     sys.path.append(str(folder))
-    for name in ("MySQLdb", "_mysql"):
-        if getattr(sys.modules.get(name), "__name__", "") == "pymysql":  # it stands in for mysqlclient in the tests of Django
+    if getattr(sys.modules.get("MySQLdb"), "__name__", "") == "pymysql":  # it stands in for mysqlclient in the tests of Django
+        for name in [each for each in sys.modules if each in {"MySQLdb", "_mysql"} or each.startswith("MySQLdb.")]:
             del sys.modules[name]
     return importlib.import_module("MySQLdb")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -59,7 +58,7 @@ def url_of(alias: str) -> URL:
         parts["port"] = int(parts["port"])
     if "unix_socket" in query:
         parts.setdefault("host", "localhost")
-    return URL.create(f"{connection.vendor}+{_driver(connection.vendor)}", **parts, query=query)
+    return URL.create(f"{connection.vendor}+{_driver(connection)}", **parts, query=query)
 
 
 def _file(name: str) -> URL:
@@ -85,14 +84,14 @@ def _query(given: Mapping[str, Any], alias: str) -> dict[str, str]:
     return query
 
 
-def _driver(vendor: str) -> str:
+def _driver(connection: Any) -> str:
     """The driver that Django uses."""
-    if vendor == "postgresql":
+    if connection.vendor == "postgresql":
         from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
         return "psycopg" if is_psycopg3 else "psycopg2"
-    # pymysql.install_as_MySQLdb() puts its own module there.
-    return "pymysql" if getattr(sys.modules.get("MySQLdb"), "__name__", "") == "pymysql" else "mysqldb"
+    # pymysql.install_as_MySQLdb() puts its own module in the place of mysqlclient's.
+    return "pymysql" if connection.Database.__name__ == "pymysql" else "mysqldb"
 
 
 def url_for(settings: Settings) -> URL:
