@@ -1,5 +1,6 @@
 """Draining: every job's result once under the reader's rule, whatever dies, and no more repeated than was held."""
 
+import gc
 import os
 import time
 from collections import Counter
@@ -105,6 +106,21 @@ def test_all_is_drained(spark, url, name, fill, stats, doubling, tmp_path):
     assert results(spark, tmp_path / "out") == expected(500)
     assert set(doubling.worked().values()) == {1}
     assert (stats().available, stats().running, stats().dead) == (0, 0, 0)
+
+
+@ONE
+def test_the_collector_passes_over_the_modules_of_a_python_worker_and_no_other_process(spark, url, name, fill, tmp_path):
+    """It runs after each task, and would visit all their objects: more CPU than a small task needs."""
+    frozen, file = gc.get_freeze_count(), tmp_path / "frozen"
+
+    def note(jobs):
+        file.write_text(str(gc.get_freeze_count()))
+        return pd.DataFrame({"id": jobs["id"], "n": 1, "twice": 2})
+
+    fill(1)
+    drain_to(spark, url, name, note, SCHEMA, tmp_path / "out", partitions=1)
+    assert int(file.read_text()) > 50_000
+    assert gc.get_freeze_count() <= frozen  # some are gone
 
 
 @TWO

@@ -106,8 +106,9 @@ def test_the_address_is_in_no_statement_plan_or_catalog(
         ask("INSERT INTO {t} (queue, payload) VALUES ('{q}', '{')")
     printed = capfd.readouterr()
     texts = [*map(str, told), str(failed.value), printed.out, printed.err]
-    texts += [path.read_text() for path in event_log.rglob("events_*")]
-    assert any("queue_db" in text for text in texts)
+    logged = [path.read_text() for path in event_log.rglob("events_*")]
+    assert any("queue_db" in text for text in logged)
+    texts += logged
     secret = make_url(url).password
     assert secret
     assert not any(secret in text for text in texts)
