@@ -44,6 +44,9 @@ for number in range(3):
 server.recv(1)
 """
 
+#: In a process for Spark: how many objects its collector passes over at the start.
+FROZEN = "QUEUE_DB_TEST_FROZEN"
+
 #: Modules that start threads when they are imported, which a fork loses; with these settings they start none.
 NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 MODULES = (
@@ -108,6 +111,7 @@ def become(asked: socket.socket) -> None:
         os.close(file)
     os.environb.clear()
     os.environb.update(environment)
+    os.environ[FROZEN] = str(gc.get_freeze_count())
     os.chdir(folder)
     sys.argv[1:] = words
     sys.path[0] = folder  # as with -m

@@ -16,6 +16,7 @@ from queue_db.removal import Delete
 from queue_db.spark import drain_to, read_results
 from queue_db.store.base import Transaction
 from tests.patience import HOURS
+from tests.spark.preloaded import FROZEN
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 ONE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -114,12 +115,12 @@ def test_the_collector_passes_over_the_modules_of_a_python_worker_and_no_other_p
     frozen, file = gc.get_freeze_count(), tmp_path / "frozen"
 
     def note(jobs):
-        file.write_text(str(gc.get_freeze_count()))
+        file.write_text(str(gc.get_freeze_count() - int(os.environ[FROZEN])))
         return pd.DataFrame({"id": jobs["id"], "n": 1, "twice": 2})
 
     fill(1)
     drain_to(spark, url, name, note, SCHEMA, tmp_path / "out", partitions=1)
-    assert int(file.read_text()) > 50_000
+    assert int(file.read_text()) > 1000
     assert gc.get_freeze_count() <= frozen  # some are gone
 
 
