@@ -91,10 +91,10 @@ def test_a_process_of_several_that_is_killed_is_replaced(tasks: Any, name: str, 
     wait_for(lambda: len(at_work() - {first}) == 2)
     supervisor.send_signal(signal.SIGTERM)
     said, _ = supervisor.communicate(timeout=120)
-    assert supervisor.returncode == 0
+    assert supervisor.returncode == 0, said
     assert "died (killed by SIGKILL); its replacement starts in" in said
     assert "1 were replaced" in said
-    assert at_work() == set()
+    assert at_work() == set(), said
 
 
 WITH_A_LOG_FILE = """
