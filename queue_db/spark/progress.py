@@ -33,10 +33,10 @@ def lags(progress: Any) -> list[Lag]:
     found = []
     for source in progress.sources if progress is not None else ():
         try:
-            told = json.loads(source.latestOffset)
+            shown = json.loads(source.latestOffset)
         except (TypeError, ValueError):
             continue
-        if isinstance(told, dict) and "oldestSeconds" in told:
-            behind = told["backlog"] if "backlog" in told else told["behind"]
-            found.append(Lag(int(behind), float(told["oldestSeconds"]), int(told.get("held", 0))))
+        if isinstance(shown, dict) and "oldestSeconds" in shown:
+            behind = shown["backlog"] if "backlog" in shown else shown["behind"]
+            found.append(Lag(int(behind), float(shown["oldestSeconds"]), int(shown.get("held", 0))))
     return found

@@ -78,15 +78,15 @@ class Changing:
         found = await self._service.send("POST", "/dead/redrive", {**wanted, "limit": limit, "dry_run": True})
         ids = found["ids"]
         sample = await self._service.get("/dead", **wanted, limit=_SAMPLE)
-        told = {"jobs": len(ids), "some": [_line(job) for job in sample["jobs"] if job["id"] in ids]}
+        preview = {"jobs": len(ids), "some": [_line(job) for job in sample["jobs"] if job["id"] in ids]}
         if not ids:
-            return answer({"would_change": told, "code": None})
+            return answer({"would_change": preview, "code": None})
 
         async def perform() -> dict[str, Any]:
             done = await self._service.send("POST", "/dead/redrive", {"queue": queue, "ids": ids})
             return {"redriven": done["count"]}
 
-        return self._previewed("redrive", told, perform)
+        return self._previewed("redrive", preview, perform)
 
     async def preview_cancel(self, job_id: JobId) -> str:
         """Changes nothing. The live job that `cancel` would remove, and the code for it."""
@@ -137,14 +137,14 @@ class Changing:
 
     # --- codes ------------------------------------------------------------------------------------------------------
 
-    def _previewed(self, tool: str, told: dict[str, Any], perform: Callable[[], Awaitable[dict[str, Any]]]) -> str:
+    def _previewed(self, tool: str, preview: dict[str, Any], perform: Callable[[], Awaitable[dict[str, Any]]]) -> str:
         now = self._clock()
         self._changes = {code: one for code, one in self._changes.items() if one.until > now}
         while len(self._changes) >= MOST_CODES:
             del self._changes[next(iter(self._changes))]
         code = secrets.token_urlsafe(12)
         self._changes[code] = _Change(tool, perform, now + VALID)
-        return answer({"would_change": told, "tool": tool, "code": code, "valid_seconds": VALID})
+        return answer({"would_change": preview, "tool": tool, "code": code, "valid_seconds": VALID})
 
     async def _perform(self, tool: str, code: str) -> str:
         change = self._changes.get(code)

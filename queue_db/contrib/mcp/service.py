@@ -105,13 +105,13 @@ def path_of(*parts: str) -> str:
 
 
 def _problem(answer: httpx2.Response) -> str:
-    """The problem that the service tells of (RFC 9457)."""
+    """The problem in an answer of the service (RFC 9457)."""
     try:
-        told = answer.json()
-        said = f"{told.get('title', '')}: {told.get('detail', '')}"
+        problem = answer.json()
+        text = f"{problem.get('title', '')}: {problem.get('detail', '')}"
     except (ValueError, AttributeError):
-        said = "the answer is not of this service"
-    return f"the service answers {answer.status_code}: {printable(cut(said))}"
+        text = "the answer is not of this service"
+    return f"the service answers {answer.status_code}: {printable(cut(text))}"
 
 
 def _is_loopback(host: str) -> bool:
