@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from queue_db.database.urls import url_of
 from queue_db.db import QueueDB
 from queue_db.errors import (
     ArgumentError,
@@ -158,6 +159,7 @@ __all__ = [
     "Verdict",
     "WorkerInfo",
     "__version__",
+    "url_of",
 ]
 
 

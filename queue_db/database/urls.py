@@ -17,6 +17,8 @@ from queue_db.errors import ConfigurationError
 #: The environment variable in which the command line finds the database.
 URL_VARIABLE = "QUEUE_DB_URL"
 
+_ALIASES = {"postgres": "postgresql"}
+
 
 def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
     """Check the URL and return it, with our driver if it names none.
@@ -37,8 +39,7 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
         )
     if parsed.port is not None and not 0 < parsed.port < 2**16:
         raise ConfigurationError(f"cannot open {masked(parsed)}: its port must be 1 to 65,535")
-    if parsed.drivername == "postgres":
-        parsed = parsed.set(drivername="postgresql")
+    parsed = parsed.set(drivername=_ALIASES.get(parsed.drivername, parsed.drivername))
     family = parsed.get_backend_name()
     known = registered()
     if family not in known:
@@ -64,6 +65,30 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
         wish = _remedy(extra) if parsed.drivername == ours else f"install it, or use {ours}://…"
         raise ConfigurationError(f"the driver of {parsed.drivername!r} is not installed: {wish}") from None
     return parsed
+
+
+def url_of(
+    scheme: str,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    database: str | None = None,
+) -> URL:
+    """The URL of a database whose parts are settings of another program. Its text hides the password.
+
+    Of SQLite the path is ``database``, or else ``host``, and the other parts are not used.
+
+    :param scheme: the first word of a URL, with or without a driver: ``postgresql``, ``mysql+pymysql``.
+    :raises ConfigurationError: the scheme is unknown.
+    """
+    known = registered()
+    scheme = _ALIASES.get(scheme, scheme)
+    kind = known.get(scheme.partition("+")[0])
+    if kind is None:
+        raise ConfigurationError(f"unknown database scheme {scheme!r}; use one of: {', '.join(sorted(known))}")
+    return kind().server.url(scheme, host=host, database=database, port=port, username=user, password=password)
 
 
 def missing_file(url: URL) -> Path | None:

@@ -69,6 +69,10 @@ class SQLiteServer(Server):
             return None
         return Path(url.database)
 
+    def url(self, scheme: str, *, host: str | None, database: str | None, **login: Any) -> URL:
+        # A file has neither a server nor a login. Others' settings have its path in either field.
+        return URL.create(scheme, database=database or host)
+
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:
             # With FULL, a commit is on the disk when COMMIT returns. Some builds of SQLite have a weaker default with WAL.

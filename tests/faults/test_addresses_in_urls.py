@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import URL, create_engine, make_url
 
-from queue_db import ConfigurationError
+from queue_db import ConfigurationError, url_of
 from queue_db.compare.machine import server_clock
 from queue_db.database.addresses import Address, several
 from queue_db.database.masking import masked
@@ -43,6 +43,20 @@ def test_how_addresses_are_written(url: str, addresses: list[tuple[str, str]]) -
     assert parse_url(masked(parsed).replace("***", str(parsed.password).replace("/", "%2F"))) == parsed
     assert several(parse_url(make_url(parsed.render_as_string(hide_password=False)))) == several(parsed)
     assert "nodes" not in parsed.query
+
+
+def test_a_url_is_made_of_the_parts_that_another_program_has() -> None:
+    parts = {"host": "h", "port": 7, "user": "u", "password": "p@/", "database": "d"}
+    made = url_of("mysql+pymysql", **parts)  # type: ignore[arg-type]
+    assert made.render_as_string(hide_password=False) == "mysql+pymysql://u:p%40%2F@h:7/d"
+    assert "p@" not in str(made)
+    assert str(url_of("postgres", host="h", database="d")) == "postgresql://h/d"
+    assert parse_url(url_of("mariadb", host="a,b", database="d")).port is None
+    # A file has a path, in the one field or the other.
+    assert str(url_of("sqlite", **parts)) == "sqlite:///d"  # type: ignore[arg-type]
+    assert str(url_of("sqlite+aiosqlite", host="/a/b.db")) == "sqlite+aiosqlite:////a/b.db"
+    with pytest.raises(ConfigurationError, match="unknown database scheme 'oracle'; use one of: mariadb, mysql"):
+        url_of("oracle", host="h")
 
 
 def test_a_port_beside_the_hosts_of_an_object_is_the_port_of_each_without_one() -> None:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from airflow.sdk.bases.hook import BaseHook
 from sqlalchemy import URL
 
-from queue_db import QueueDB
+from queue_db import QueueDB, url_of
 from queue_db.aio import AsyncQueueDB
 from queue_db.errors import ConfigurationError
 
@@ -54,17 +54,16 @@ def address_of(connection: Any) -> Address:
             f"{named} has the type {connection.conn_type!r}; use one of the type queue_db, or of {', '.join(sorted(_SCHEMES))}"
         )
     extra = _extra(connection, named)
-    scheme = _SCHEMES[connection.conn_type] or extra.get("dialect")
+    scheme = extra.get("dialect", _SCHEMES[connection.conn_type])
     if not isinstance(scheme, str):
         raise ConfigurationError(f'{named} does not say which database it is: add "dialect": "postgresql" to its extra')
-    is_file = scheme.startswith("sqlite")
-    url = URL.create(
+    url = url_of(
         scheme,
-        username=None if is_file else connection.login,
-        password=None if is_file else connection.password,
-        host=None if is_file else connection.host,
-        port=None if is_file else connection.port,
-        database=(connection.schema or connection.host) if is_file else connection.schema,
+        host=connection.host,
+        port=connection.port,
+        user=connection.login,
+        password=connection.password,
+        database=connection.schema,
     )
     query = extra.get("query", {})
     return Address(
@@ -87,7 +86,8 @@ def _extra(connection: Any, named: str) -> dict[str, Any]:
             f"the extra of {named} has {', '.join(unknown)}; known are {', '.join(_KNOWN)}. Options of the driver belong into "
             "query, and those of the asyncio driver into async_query"
         )
-    return {name: value for name, value in extra.items() if value is not None}
+    # Airflow's form stores an empty field as an empty text.
+    return {name: value for name, value in extra.items() if value not in (None, "")}
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.sdk.bases.hook import BaseHook
 
@@ -27,24 +27,12 @@ class QueueHook(BaseHook):
     conn_type = "queue_db"
     hook_name = "queue_db"
 
-    #: What the form of a connection shows.
-    _FORM: ClassVar[Mapping[str, Any]] = {
-        "hidden_fields": [],
-        "relabeling": {"schema": "Database"},
-        "placeholders": {"extra": '{"dialect": "postgresql"}'},
-    }
-
     def __init__(self, conn_id: str = DEFAULT, **options: Any) -> None:
         super().__init__(**options)
         self.conn_id = conn_id
 
     def __repr__(self) -> str:
         return f"<QueueHook {self.conn_id!r}>"
-
-    @classmethod
-    def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """How Airflow's form of a connection looks."""
-        return dict(cls._FORM)
 
     @property
     def address(self) -> Address:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout
 
 from queue_db.contrib.airflow.connections import DEFAULT
 from queue_db.contrib.airflow.hook import QueueHook
@@ -27,7 +27,7 @@ class EnqueueOperator(BaseOperator):
     that somebody clears enqueues again. The key stays taken for ``unique_for`` seconds, also when the job is done earlier. The
     header ``airflow`` says which task it was.
 
-    :param queue: the name of the queue.
+    :param queue_name: the name of the queue; ``queue`` is Airflow's, for its executor.
     :param kind: selects the handler.
     :param payload: what JSON can store; with templates.
     :param unique_key: another key; an empty text: none.
@@ -36,7 +36,8 @@ class EnqueueOperator(BaseOperator):
     :param conn_id: the id of the Airflow connection.
     """
 
-    template_fields: ClassVar[Sequence[str]] = ("queue_name", "kind", "payload", "unique_key", "options")
+    template_fields: ClassVar[Sequence[str]] = ("queue_name", "kind", "payload", "unique_key", "options", "conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"payload": "json", "options": "json"}
 
     def __init__(
         self,
@@ -82,14 +83,15 @@ class WaitForJob(BaseOperator):
     job was completed or cancelled; ``if_gone`` decides what this means.
 
     :param job_id: the id, such as ``enqueue.output``.
-    :param timeout: seconds after which the task fails; None: never.
+    :param timeout: seconds after which the task fails, or waits again if it has ``retries``; None: never. The ``execution_timeout``
+        of Airflow, which does not run in the triggerer, bounds each wait, too.
     :param if_gone: ``fail`` or ``succeed`` if nothing is left of the job.
     :param poll: seconds between two looks at the job.
     :param conn_id: the id of the Airflow connection.
     :raises ArgumentError: ``if_gone`` is something else.
     """
 
-    template_fields: ClassVar[Sequence[str]] = ("job_id",)
+    template_fields: ClassVar[Sequence[str]] = ("job_id", "conn_id")
 
     def __init__(
         self,
@@ -121,8 +123,22 @@ class WaitForJob(BaseOperator):
             raise ArgumentError(
                 argument="job_id", problem=f" must be the id of a job, and is {self.job_id!r}: has the task that enqueues it run?"
             ) from None
-        timeout = None if self.timeout is None else timedelta(seconds=self.timeout)
-        self.defer(trigger=JobTrigger(job_id=job_id, poll=self.poll, conn_id=self.conn_id), method_name="resume", timeout=timeout)
+        trigger = JobTrigger(job_id=job_id, poll=self.poll, conn_id=self.conn_id)
+        self.defer(trigger=trigger, method_name="resume", timeout=self._longest())
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """Return the result of the job.
+
+        :raises TaskDeferralTimeout: it is not done in time.
+        :raises AirflowFailException: as :meth:`resume`.
+        """
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout as error:
+            # Airflow's own text does not say which job, nor how long it was waited for.
+            raise TaskDeferralTimeout(
+                f"job {self.job_id} was not done within {self._longest()}, and goes on: queue-db jobs show {self.job_id}"
+            ) from error
 
     def resume(self, context: Any, event: Mapping[str, Any]) -> Any:
         """Return the result of the job.
@@ -141,6 +157,10 @@ class WaitForJob(BaseOperator):
                 'Give the handler result_ttl=, or this task if_gone="succeed"'
             )
         return event.get("result")
+
+    def _longest(self) -> timedelta | None:
+        limits = [None if self.timeout is None else timedelta(seconds=self.timeout), self.execution_timeout]
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 def task_key(ti: Any) -> str:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
+import warnings
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import airflow
 import jsonschema
 import pytest
+from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
+from airflow.exceptions import AirflowProviderDeprecationWarning
 from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, TaskDeferralTimeout, TaskDeferred
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+from jinja2 import Environment
 from triggerer import until
 
 from queue_db import Queue, QueueDB
 from queue_db.aio import AsyncQueueDB
-from queue_db.contrib.airflow.connections import address_of, database
+from queue_db.contrib.airflow.connections import _KNOWN, address_of, database
 from queue_db.contrib.airflow.hook import QueueHook
 from queue_db.contrib.airflow.info import get_provider_info
 from queue_db.contrib.airflow.operators import EnqueueOperator, WaitForJob, task_key
@@ -53,10 +59,24 @@ def test_airflow_finds_hook_and_provider() -> None:
 
 
 def test_the_description_is_of_airflows_form() -> None:
-    import airflow
+    folder = Path(airflow.__file__).parent
+    jsonschema.validate(get_provider_info(), json.loads((folder / "provider_info.schema.json").read_text()))
+    # The other schema is that of a file, and the only one that has the fields of a form.
+    form = json.loads((folder / "provider.yaml.schema.json").read_text())["properties"]["connection-types"]
+    jsonschema.validate(get_provider_info()["connection-types"], form)
 
-    schema = json.loads(open(os.path.join(os.path.dirname(airflow.__file__), "provider_info.schema.json")).read())  # noqa: PTH118, PTH120, PTH123, SIM115
-    jsonschema.validate(get_provider_info(), schema)
+
+def test_the_form_of_a_connection_shows_its_fields() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AirflowProviderDeprecationWarning)
+        (form,) = [one for one in HookMetaService.hook_meta_data() if one.connection_type == "queue_db"]
+        assert ProvidersManager().hooks["queue_db"] is not None
+    assert form.extra_fields is not None
+    assert {*form.extra_fields} == {*_KNOWN}
+    assert form.extra_fields["dialect"]["schema"]["enum"] == ["postgresql", "mysql", "mariadb", "sqlite"]
+    assert form.standard_fields is not None
+    assert form.standard_fields.url_schema is not None
+    assert form.standard_fields.url_schema.title == "Database"
 
 
 # --- connections -----------------------------------------------------------------------------------------------------------------
@@ -79,6 +99,11 @@ def test_a_connection_is_a_database() -> None:
     assert SECRET not in f"{found!r} {found.url}"
     assert str(address_of(Connection(conn_id="c", conn_type="postgres", host="h", schema="d")).url) == "postgresql://h/d"
     assert str(address_of(Connection(conn_id="c", conn_type="sqlite", host="/a/b.db")).url) == "sqlite:////a/b.db"
+    chosen = Connection(
+        conn_id="c", conn_type="mysql", host="h", schema="d", extra='{"dialect": "mariadb", "table": "", "query": null}'
+    )
+    assert str(address_of(chosen).url) == "mariadb://h/d"
+    assert address_of(chosen).table == "jobs"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +111,7 @@ def test_a_connection_is_a_database() -> None:
     [
         ({"conn_type": "http"}, "type 'http'"),
         ({"conn_type": "queue_db"}, '"dialect": "postgresql"'),
+        ({"conn_type": "queue_db", "extra": '{"dialect": "oracle"}'}, "unknown database scheme 'oracle'"),
         ({"conn_type": "postgres", "extra": '{"sslmode": "require"}'}, "sslmode"),
         ({"conn_type": "queue_db", "extra": "[1]"}, "a list or text"),
     ],
@@ -219,6 +245,43 @@ def test_the_task_hands_over_the_id_and_the_timeout() -> None:
         WaitForJob(task_id="w", job_id="None").execute({})
     with pytest.raises(ArgumentError, match="if_gone"):
         WaitForJob(task_id="w", job_id=1, if_gone="maybe")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, None),
+        ({"timeout": 5}, 5),
+        ({"execution_timeout": timedelta(seconds=7)}, 7),
+        ({"timeout": 9, "execution_timeout": timedelta(seconds=8)}, 8),
+    ],
+)
+def test_a_wait_is_as_long_as_the_shorter_limit(limits: dict[str, Any], expected: float | None) -> None:
+    wait = WaitForJob(task_id="w", job_id=7, **limits)
+    with pytest.raises(TaskDeferred) as raised:
+        wait.execute({})
+    assert raised.value.timeout == (None if expected is None else timedelta(seconds=expected))
+    with pytest.raises(TaskDeferralTimeout, match=f"job 7 was not done within .*{expected or ''}"):
+        wait.resume_execution(TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_TIMEOUT}, {})
+    with pytest.raises(TaskDeferralError, match="another"):
+        wait.resume_execution(TRIGGER_FAIL_REPR, {"error": "another"}, {})
+
+
+def test_fields_have_templates() -> None:
+    enqueue = EnqueueOperator(
+        task_id="e",
+        queue_name="{{ n }}",
+        kind="k{{ n }}",
+        payload={"a": ["{{ n }}"]},
+        options={"group": "g{{ n }}"},
+        conn_id="c{{ n }}",
+    )
+    enqueue.render_template_fields({"n": 1}, jinja_env=Environment())  # noqa: S701
+    assert (enqueue.queue_name, enqueue.kind, enqueue.payload, enqueue.conn_id) == ("1", "k1", {"a": ["1"]}, "c1")
+    assert enqueue.options == {"group": "g1"}
+    wait = WaitForJob(task_id="w", job_id="{{ n }}", conn_id="c{{ n }}")
+    wait.render_template_fields({"n": 1}, jinja_env=Environment())  # noqa: S701
+    assert (wait.job_id, wait.conn_id) == ("1", "c1")
 
 
 def test_another_triggerer_goes_on_waiting(db: QueueDB, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
