@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import yaml
 from sqlalchemy import make_url
 
 from queue_db import QueueDB
-from tests.contrib.airflow.environment import blocks, environment, ran, tool, variables
+from tests.contrib.airflow.environment import PAGES, blocks, environment, ran, tool, variables
 from tests.others.airflow import install
 
 REST = pytest.mark.rest(
@@ -17,6 +19,7 @@ REST = pytest.mark.rest(
 )
 
 POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
 #: Two ticks of the sensor, and the runs that it asks for; the second begins where the first one has ended.
 TICKS = """
@@ -44,6 +47,20 @@ shop:
     dev:
       {{type: postgres, threads: 1, host: {host}, port: {port}, user: {user}, password: {password}, dbname: {database},
         schema: public}}
+"""
+
+SHOP = """
+import os
+
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+worker = Worker(QueueDB(os.environ["QUEUE_DB_URL"]), ["mail"])
+
+
+@worker.handles("welcome", result_ttl=3600)
+def welcome(job):
+    return job.payload
 """
 
 PROJECT = "name: shop\nprofile: shop\nmodel-paths: [models]\n"
@@ -86,22 +103,51 @@ def test_dbt_enqueues_a_job_with_its_model_or_neither(kind: str, own_url: str, i
     command = [str(programs / "dbt"), "run", "--profiles-dir", str(tmp_path), "--project-dir", str(tmp_path)]
     ran(command, shell, tmp_path)
     with QueueDB(own_url) as db:
-        (job,) = db.queue("reports").claim(9)
+        reports = db.queue("reports")
+        (job,) = reports.claim(9)
         assert (job.kind, job.payload) == ("refresh", {"model": "days"})
         job.complete()
+        at_the_end, _ = blocks("data-tools.md", "yaml")
+        (tmp_path / "dbt_project.yml").write_text(f"{PROJECT}{at_the_end}")
+        ran(command, shell, tmp_path)
+        found = reports.claim(9)
+        assert [job.payload for job in found] == [{"model": "days"}, {"model": "all"}]
+        reports.complete_many(found)
         (tmp_path / "models" / "days.sql").write_text(model.replace("AS day", "AS day FROM nowhere"))
         with pytest.raises(AssertionError, match="nowhere"):
             ran(command, shell, tmp_path)
-        assert db.queue("reports").claim(9) == []
+        assert reports.claim(9) == []
+        # Without the condition dbt enqueues also then: this is what would be seen.
+        always = re.sub(r"{%.*?%}", "", at_the_end)
+        (tmp_path / "dbt_project.yml").write_text(f"{PROJECT}{always}")
+        with pytest.raises(AssertionError, match="nowhere"):
+            ran(command, shell, tmp_path)
+        assert [job.payload for job in reports.claim(9)] == [{"model": "all"}]
 
 
-def test_the_kubernetes_job_has_the_form_of_one() -> None:
-    (text,) = blocks("data-tools.md", "yaml")
+@SQLITE
+def test_a_warehouse_without_the_queue_enqueues_with_a_command(kind: str, own_url: str, tmp_path: Path) -> None:
+    (command,) = re.findall(r"`dbt build && (queue-db [^`]*)`", (PAGES / "data-tools.md").read_text(encoding="utf-8"))
+    ran(["sh", "-c", command], {**os.environ, "QUEUE_DB_URL": own_url}, tmp_path)
+    with QueueDB(own_url) as db:
+        assert [(job.kind, job.payload) for job in db.queue("reports").claim(9)] == [("refresh", {"model": "all"})]
+
+
+@SQLITE
+def test_the_job_of_kubernetes_works_a_queue_until_it_is_empty(kind: str, own_url: str, tmp_path: Path) -> None:
+    _, text = blocks("data-tools.md", "yaml")
     found = yaml.safe_load(text)
     assert (found["apiVersion"], found["kind"]) == ("batch/v1", "CronJob")
     pod = found["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     (container,) = pod["containers"]
-    assert container["command"] == ["queue-db", "work", "shop:worker", "--until-empty"]
-    assert container["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "queue", "key": "url"}
+    (variable,) = container["env"]
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "queue", "key": "url"}
     assert pod["terminationGracePeriodSeconds"] > 30
+    # What a pod does: the command, with the secret in the variable.
+    (tmp_path / "shop.py").write_text(SHOP)
+    with QueueDB(own_url) as db:
+        ids = db.queue("mail").enqueue_many([("welcome", number) for number in range(3)])
+        ran(container["command"], {**os.environ, variable["name"]: own_url}, tmp_path)
+        assert [db.finished(job_id).result for job_id in ids if job_id is not None] == [0, 1, 2]
+        ran(container["command"], {**os.environ, variable["name"]: own_url}, tmp_path)  # and with an empty queue
