@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout
 
 from queue_db.contrib.airflow.connections import DEFAULT
 from queue_db.contrib.airflow.hook import QueueHook
-from queue_db.contrib.airflow.triggers import JobTrigger
-from queue_db.errors import ArgumentError, DuplicateJobError
+from queue_db.contrib.airflow.triggers import JobTrigger, look, passes
+from queue_db.errors import ArgumentError, DuplicateJobError, StorageError
 
 #: Seconds for which a unique key of a task stays taken.
 WEEK = 7 * 86_400.0
@@ -79,6 +79,9 @@ class EnqueueOperator(BaseOperator):
 class WaitForJob(BaseOperator):
     """Waits, in the triggerer, until a job is done; returns the result. It fails, without a retry, if the job is dead.
 
+    A retry looks again, and returns the result of a job that is done at once. Give the task ``retries``: Airflow fails a
+    task that is resumed before a slow scheduler has seen that it waits.
+
     The handler must keep its results: ``@worker.handles(…, result_ttl=seconds)``. Otherwise nothing says afterwards whether the
     job was completed or cancelled; ``if_gone`` decides what this means.
 
@@ -86,7 +89,7 @@ class WaitForJob(BaseOperator):
     :param timeout: seconds after which the task fails, or waits again if it has ``retries``; None: never. The ``execution_timeout``
         of Airflow, which does not run in the triggerer, bounds each wait, too.
     :param if_gone: ``fail`` or ``succeed`` if nothing is left of the job.
-    :param poll: seconds between two looks at the job.
+    :param poll: seconds before the triggerer's first look at the job, and between two.
     :param conn_id: the id of the Airflow connection.
     :raises ArgumentError: ``if_gone`` is something else.
     """
@@ -112,10 +115,12 @@ class WaitForJob(BaseOperator):
         self.poll = poll
         self.conn_id = conn_id
 
-    def execute(self, context: Any) -> None:
-        """Hand over to the triggerer.
+    def execute(self, context: Any) -> Any:
+        """Return the result of a job that is done, or hand over to the triggerer.
 
         :raises ArgumentError: the id is not a number.
+        :raises AirflowFailException: as :meth:`resume`.
+        :raises StorageError: the database refuses the login or the tables.
         """
         try:
             job_id = int(self.job_id)
@@ -123,8 +128,11 @@ class WaitForJob(BaseOperator):
             raise ArgumentError(
                 argument="job_id", problem=f" must be the id of a job, and is {self.job_id!r}: has the task that enqueues it run?"
             ) from None
-        trigger = JobTrigger(job_id=job_id, poll=self.poll, conn_id=self.conn_id)
-        self.defer(trigger=trigger, method_name="resume", timeout=self._longest())
+        found = self._done(job_id)
+        if found is None:
+            trigger = JobTrigger(job_id=job_id, poll=self.poll, conn_id=self.conn_id)
+            self.defer(trigger=trigger, method_name="resume", timeout=self._longest())
+        return self.resume(context, {"job_id": job_id, **found})
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """Return the result of the job.
@@ -157,6 +165,15 @@ class WaitForJob(BaseOperator):
                 'Give the handler result_ttl=, or this task if_gone="succeed"'
             )
         return event.get("result")
+
+    def _done(self, job_id: int) -> Mapping[str, Any] | None:
+        try:
+            with QueueHook(self.conn_id).get_conn() as db:
+                return look(db, job_id)
+        except StorageError as error:
+            if not passes(error):
+                raise
+            return None  # the trigger asks again
 
     def _longest(self) -> timedelta | None:
         limits = [None if self.timeout is None else timedelta(seconds=self.timeout), self.execution_timeout]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer
 
+from queue_db import Job, QueueDB
 from queue_db.aio import AsyncQueueDB
 from queue_db.contrib.airflow.connections import DEFAULT, database
 from queue_db.contrib.airflow.feed_stream import PAGE, Broadcast, FeedReader, watchers_of
@@ -151,7 +152,7 @@ class JobTrigger(BaseTrigger):
     ``gone``: nothing is left of the job. It was cancelled, or completed by a handler without ``result_ttl``.
 
     :param job_id: the id of the job.
-    :param poll: seconds between two looks at the job.
+    :param poll: seconds before the first look at the job, and between two.
     :param conn_id: the id of the Airflow connection.
     :raises ArgumentError: ``poll`` is not above 0.
     """
@@ -174,6 +175,8 @@ class JobTrigger(BaseTrigger):
         """
         pause, away_since = self.poll, None
         while True:
+            # Also before the first look: Airflow fails a task that is resumed before its scheduler has seen that it waits.
+            await asyncio.sleep(_about(pause))
             try:
                 async with database(self.conn_id) as db:
                     while (found := await _look(db, self.job_id)) is None:
@@ -181,15 +184,18 @@ class JobTrigger(BaseTrigger):
                         await asyncio.sleep(_about(pause))
             except StorageError as error:
                 away_since = away_since or time.monotonic()
-                passes = error.server_away or isinstance(error, TransientStorageError)
-                if not passes or time.monotonic() - away_since > OUTAGE:
+                if not passes(error) or time.monotonic() - away_since > OUTAGE:
                     raise
                 log.warning("job %d: the database does not answer, and is asked again: %s", self.job_id, error)
-                await asyncio.sleep(_about(pause))
                 pause = max(self.poll, min(2 * pause, _LONGEST_PAUSE))
             else:
                 yield TriggerEvent({"job_id": self.job_id, **found})
                 return
+
+
+def passes(error: StorageError) -> bool:
+    """Whether the database may answer later."""
+    return error.server_away or isinstance(error, TransientStorageError)
 
 
 async def _look(db: AsyncQueueDB, job_id: int) -> dict[str, Any] | None:
@@ -203,9 +209,29 @@ async def _look(db: AsyncQueueDB, job_id: int) -> dict[str, Any] | None:
     except JobNotFoundError:
         return {"status": "gone"}
     try:
-        job = await db.get(job_id)
+        return _outcome_of_dead(await db.get(job_id))
     except JobNotFoundError:
         return None  # redriven meanwhile, or purged: the next look says which
+
+
+def look(db: QueueDB, job_id: int) -> dict[str, Any] | None:
+    """The same without an event loop."""
+    try:
+        return {"status": "completed", "result": db.finished(job_id).result}
+    except JobNotFinishedError:
+        return None
+    except JobDeadError:
+        pass
+    except JobNotFoundError:
+        return {"status": "gone"}
+    try:
+        return _outcome_of_dead(db.get(job_id))
+    except JobNotFoundError:
+        return None
+
+
+def _outcome_of_dead(job: Job) -> dict[str, Any] | None:
+    """The error of a dead job; None: it was redriven meanwhile."""
     return {"status": "dead", "error": job.last_error, "attempts": job.attempts} if job.state == "dead" else None
 
 

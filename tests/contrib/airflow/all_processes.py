@@ -104,6 +104,7 @@ class Airflow(Background):
             "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of this test alone, as long as sixty-four characters are",
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",  # seconds: on a busy machine the first answer takes longer than five
             "AIRFLOW__CORE__PARALLELISM": "2",
+            "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",

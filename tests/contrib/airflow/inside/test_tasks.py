@@ -27,6 +27,7 @@ from triggerer import until
 
 from queue_db import Queue, QueueDB
 from queue_db.aio import AsyncQueueDB
+from queue_db.contrib.airflow import triggers
 from queue_db.contrib.airflow.connections import _KNOWN, address_of, database
 from queue_db.contrib.airflow.hook import QueueHook
 from queue_db.contrib.airflow.info import get_provider_info
@@ -236,15 +237,33 @@ def test_a_job_of_which_nothing_is_left_fails_the_task_unless_it_may(db: QueueDB
     assert WaitForJob(task_id="w", job_id=job, if_gone="succeed").resume({}, event) is None
 
 
-def test_the_task_hands_over_the_id_and_the_timeout() -> None:
+def test_the_task_hands_over_the_id_and_the_timeout(queue: Queue) -> None:
+    job = queue.enqueue("k")
     with pytest.raises(TaskDeferred) as raised:
-        WaitForJob(task_id="w", job_id="7", timeout=60).execute({})
-    assert raised.value.trigger.serialize()[1] == {"job_id": 7, "poll": 5.0, "conn_id": "queue_db_default"}
+        WaitForJob(task_id="w", job_id=str(job), timeout=60).execute({})
+    assert raised.value.trigger.serialize()[1] == {"job_id": job, "poll": 5.0, "conn_id": "queue_db_default"}
     assert raised.value.timeout == timedelta(seconds=60)
     with pytest.raises(ArgumentError, match="has the task that enqueues it run"):
         WaitForJob(task_id="w", job_id="None").execute({})
     with pytest.raises(ArgumentError, match="if_gone"):
         WaitForJob(task_id="w", job_id=1, if_gone="maybe")  # type: ignore[arg-type]
+
+
+def test_what_is_done_is_not_waited_for(db: QueueDB, queue: Queue) -> None:
+    done, dead = queue.enqueue("k", 7), queue.enqueue("k", "fail", max_attempts=1)
+    worked(db, queue, result_ttl=60)
+    assert WaitForJob(task_id="w", job_id=done).execute({}) == {"done": 7}
+    with pytest.raises(AirflowFailException, match="dead after 1 attempts: RuntimeError: no such order"):
+        WaitForJob(task_id="w", job_id=dead).execute({})
+    with pytest.raises(AirflowFailException, match="result_ttl"):
+        WaitForJob(task_id="w", job_id=10**9).execute({})
+
+
+def test_a_database_that_is_away_is_left_to_the_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = {"conn_type": "postgres", "host": "127.0.0.1", "port": 1, "login": "u", "schema": "d"}
+    monkeypatch.setenv("AIRFLOW_CONN_AWAY", json.dumps(away))
+    with pytest.raises(TaskDeferred):
+        WaitForJob(task_id="w", job_id=7, conn_id="away").execute({})
 
 
 @pytest.mark.parametrize(
@@ -256,12 +275,13 @@ def test_the_task_hands_over_the_id_and_the_timeout() -> None:
         ({"timeout": 9, "execution_timeout": timedelta(seconds=8)}, 8),
     ],
 )
-def test_a_wait_is_as_long_as_the_shorter_limit(limits: dict[str, Any], expected: float | None) -> None:
-    wait = WaitForJob(task_id="w", job_id=7, **limits)
+def test_a_wait_is_as_long_as_the_shorter_limit(queue: Queue, limits: dict[str, Any], expected: float | None) -> None:
+    job = queue.enqueue("k")
+    wait = WaitForJob(task_id="w", job_id=job, **limits)
     with pytest.raises(TaskDeferred) as raised:
         wait.execute({})
     assert raised.value.timeout == (None if expected is None else timedelta(seconds=expected))
-    with pytest.raises(TaskDeferralTimeout, match=f"job 7 was not done within .*{expected or ''}"):
+    with pytest.raises(TaskDeferralTimeout, match=f"job {job} was not done within .*{expected or ''}"):
         wait.resume_execution(TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_TIMEOUT}, {})
     with pytest.raises(TaskDeferralError, match="another"):
         wait.resume_execution(TRIGGER_FAIL_REPR, {"error": "another"}, {})
@@ -308,6 +328,26 @@ def test_another_triggerer_goes_on_waiting(db: QueueDB, queue: Queue, monkeypatc
         return dict((await second).payload)
 
     assert asyncio.run(run())["result"] == {"done": 7}
+
+
+def test_a_trigger_does_not_fire_at_once(db: QueueDB, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = queue.enqueue("k", 7)
+    worked(db, queue, result_ttl=60)
+    seen: list[str] = []
+    finished = AsyncQueueDB.finished
+
+    def paused(seconds: float) -> float:
+        seen.append("pause")
+        return seconds
+
+    async def looked(self: AsyncQueueDB, job_id: int) -> Any:
+        seen.append("look")
+        return await finished(self, job_id)
+
+    monkeypatch.setattr(triggers, "_about", paused)
+    monkeypatch.setattr(AsyncQueueDB, "finished", looked)
+    assert event_of(job)["status"] == "completed"
+    assert seen == ["pause", "look"]
 
 
 def test_all_triggers_of_a_connection_share_one_database() -> None:
