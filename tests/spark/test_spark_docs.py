@@ -3,12 +3,17 @@
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from queue_db import QueueDB
+from queue_db.spark import register
 from tests.spark.conftest import ROOT
 
 pytestmark = pytest.mark.rest("test_spark_source.py and test_spark_streams.py do what the blocks show")
+
+DATA_TOOLS = "docs/integrations/data-tools.md"
 
 
 def test_the_code_runs(spark, tmp_path, monkeypatch):
@@ -21,6 +26,21 @@ def test_the_code_runs(spark, tmp_path, monkeypatch):
         exec("\n".join(code), {"__name__": "__docs__"})  # noqa: S102 - that is the point
     finally:
         spark.sql("DROP TABLE IF EXISTS jobs")
+
+
+def test_the_code_for_databricks_reads_a_queue(spark, tmp_path):
+    url = f"sqlite:///{tmp_path}/queue.db"
+    with QueueDB(url) as db:
+        db.migrate()
+        db.queue("mail").enqueue_many([("welcome", 1), ("welcome", 2)])
+    (code,) = re.findall(r"^```text\n(url = dbutils.*?)^```", (ROOT / DATA_TOOLS).read_text(), re.MULTILINE | re.DOTALL)
+    *before, read = code.splitlines()
+    # Only Databricks has these: its secrets. The URL of ours is the one secret.
+    secrets = SimpleNamespace(get=lambda scope, key: {("queue", "url"): url}[scope, key])
+    names = {"dbutils": SimpleNamespace(secrets=secrets), "spark": spark, "register": register}
+    exec("\n".join(before), names)  # noqa: S102 - that is the point
+    exec(f"found = {read}", names)  # noqa: S102
+    assert names["found"].count() == 2
 
 
 def test_the_package_alone_imports_no_spark():
