@@ -129,10 +129,10 @@ class WaitForJob(BaseOperator):
                 argument="job_id", problem=f" must be the id of a job, and is {self.job_id!r}: has the task that enqueues it run?"
             ) from None
         found = self._done(job_id)
-        if found is None:
-            trigger = JobTrigger(job_id=job_id, poll=self.poll, conn_id=self.conn_id)
-            self.defer(trigger=trigger, method_name="resume", timeout=self._longest())
-        return self.resume(context, {"job_id": job_id, **found})
+        if found is not None:
+            return self.resume(context, {"job_id": job_id, **found})
+        trigger = JobTrigger(job_id=job_id, poll=self.poll, conn_id=self.conn_id)
+        return self.defer(trigger=trigger, method_name="resume", timeout=self._longest())  # raises TaskDeferred
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """Return the result of the job.
