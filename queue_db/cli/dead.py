@@ -34,6 +34,7 @@ app = typer.Typer(
     app,
     "list",
     "queue-db dead list",
+    "queue-db dead list --newest --limit 20",
     "queue-db dead list --queue mail --json | jq -r .last_error",
     "queue-db dead list --count --queue mail --error-class TimeoutError",
     "queue-db dead list --failures --queue mail",
@@ -48,6 +49,7 @@ def list_dead(
     queue: QueueOption = None,
     kind: KindOption = None,
     error_class: ErrorClassOption = None,
+    newest: Annotated[bool, typer.Option("--newest", help="Those that died last come first.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs, or groups of failures.")] = 100,
     common: CommonOptions,
 ) -> None:
@@ -59,6 +61,10 @@ def list_dead(
     """
     if count and failures:
         raise ArgumentError("--count and --failures exclude each other: give one of them")
+    if newest and (count or failures):
+        raise ArgumentError(
+            "--newest is for the list of jobs: leave out --count and --failures, which begins with the newest anyway"
+        )
     with common.open() as db:
         if failures:
             _print_failures(db.failures(queue, kind=kind, error_class=error_class, limit=limit), common)
@@ -66,7 +72,8 @@ def list_dead(
         if count:
             found = db.dead.count(queue, kind=kind, error_class=error_class, most=MOST_COUNTED + 1)
         else:
-            print_jobs(db.dead.list(queue, kind=kind, error_class=error_class, limit=limit), "dead since", common)
+            jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=limit, newest=newest)
+            print_jobs(jobs, "dead since", common)
             return
     more, dead = found > MOST_COUNTED, min(found, MOST_COUNTED)
     common.print({"dead": dead, "more": more}, f"more than {dead:,}" if more else f"{dead:,}")

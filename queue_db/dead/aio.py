@@ -22,13 +22,17 @@ class AsyncDeadJobs(Twin[DeadJobs]):
         error_class: str | None = None,
         limit: int = 100,
         after: Job | None = None,
+        newest: bool = False,
     ) -> list[Job]:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
+        Without a queue there is at least one statement for each queue that has dead jobs.
+
+        :param newest: those that died last come first; also the pages after it are read with ``newest``.
         :param error_class: only jobs that died by an exception of this class; empty: by a failure with a reason in its place.
             ``last_error`` begins with the class, so a reason that begins with the same word and ``: `` also matches.
         """
-        return await run(self._sync.list, queue, kind=kind, error_class=error_class, limit=limit, after=after)
+        return await run(self._sync.list, queue, kind=kind, error_class=error_class, limit=limit, after=after, newest=newest)
 
     async def redrive(
         self,

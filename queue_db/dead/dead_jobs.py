@@ -35,9 +35,13 @@ class DeadJobs:
         error_class: str | None = None,
         limit: int = 100,
         after: Job | None = None,
+        newest: bool = False,
     ) -> list[Job]:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
+        Without a queue there is at least one statement for each queue that has dead jobs.
+
+        :param newest: those that died last come first; also the pages after it are read with ``newest``.
         :param error_class: only jobs that died by an exception of this class; empty: by a failure with a reason in its place.
             ``last_error`` begins with the class, so a reason that begins with the same word and ``: `` also matches.
         """
@@ -46,7 +50,9 @@ class DeadJobs:
         if after is not None and not isinstance(after, Job):
             raise arguments.wrong("after", after, ": must be the last job of the previous page")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
-        rows = observe(self._core, "dead.page_of_dead_jobs", store.page_of_dead_jobs, like=like, limit=limit, after=cursor)
+        rows = observe(
+            self._core, "dead.page_of_dead_jobs", store.page_of_dead_jobs, like=like, limit=limit, after=cursor, newest=newest
+        )
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
 
     def redrive(

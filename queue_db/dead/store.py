@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, FromClause, Row, Select, delete, exists, func, insert, select
+from sqlalchemy import ColumnElement, FromClause, Row, Select, and_, delete, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.codecs import JSONCodec
@@ -13,6 +15,7 @@ from queue_db.dialects.inserts import live_keys
 from queue_db.errors import TransientStorageError
 from queue_db.leased_job import decode_headers
 from queue_db.model import INTERRUPTIONS_HEADER, MOST_VERSION, graph_of, group_of
+from queue_db.monitoring.store.counts import names
 from queue_db.slices import dependents, nodes
 from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import BLOCKED, CLASS_LENGTH
@@ -21,6 +24,12 @@ DeadCursor = tuple[int, int]
 """``(died_at, id)``: the position of a dead job in the order of deaths."""
 
 _BEFORE_ALL: DeadCursor = (-1, -1)
+
+# The range of ``died_at``.
+_EARLIEST, _LATEST = -(2**63), 2**63 - 1
+
+# A list of all queues reads as many dead jobs of each at first, and then this many times as many of those whose jobs it takes.
+_FIRST, _GROWTH = 1, 4
 
 # Columns that a redriven job keeps.
 _SAME = (
@@ -75,18 +84,46 @@ def _died_of(store: Store, rows: FromClause, error_class: str) -> ColumnElement[
     return exists().where(same, errors.c.error_class == "").correlate(rows)
 
 
-def page_of_dead_jobs(tx: Transaction, *, like: Like, limit: int, after: DeadCursor | None) -> list[Row[Any]]:
+def page_of_dead_jobs(tx: Transaction, *, like: Like, limit: int, after: DeadCursor | None, newest: bool = False) -> list[Row[Any]]:
     """The rows of up to ``limit`` dead jobs, longest dead first.
 
+    Each queue is a range of the index on queue and death. No index has the deaths of all queues, so without a queue those of each
+    are merged.
+
     :param after: the position of the last job of the previous page; None: begin with the first job.
+    :param newest: those that died last come first.
     """
-    dead = tx.tables.dead
-    conditions = _matching(tx.store, like)
-    if after is not None:
-        died_at, job_id = after
-        conditions.append((dead.c.died_at > died_at) | ((dead.c.died_at == died_at) & (dead.c.id > job_id)))
-    query = select(dead).where(*conditions).order_by(dead.c.died_at, dead.c.id).limit(limit)
-    return list(tx.connection.execute(query).all())
+    if like.queue is not None:
+        return list(islice(_of_queue(tx, like, limit, after, newest), limit))
+    queues = names(tx, tx.tables.dead)
+    each = [_of_queue(tx, like._replace(queue=queue), _FIRST, after, newest) for queue in queues]
+    return list(islice(merge(*each, key=lambda row: (row.died_at, row.id), reverse=newest), limit))
+
+
+def _of_queue(tx: Transaction, like: Like, at_once: int, after: DeadCursor | None, newest: bool) -> Iterator[Row[Any]]:
+    """The rows of the dead jobs of one queue, in the order of deaths.
+
+    :param at_once: how many the first statement reads. Each further one reads more.
+    """
+    died_at, job_id = tx.tables.dead.c.died_at, tx.tables.dead.c.id
+    query = select(tx.tables.dead).where(*_matching(tx.store, like))
+    query = query.order_by(*(column.desc() if newest else column for column in (died_at, job_id)))
+    # The range holds every time. With it, a planner without statistics reads the index in order and does not sort.
+    ranges: list[ColumnElement[bool]] = [died_at.between(_EARLIEST, _LATEST)]
+    while True:
+        if after is not None:
+            # Many jobs may die at the same time, and not every database reads a comparison of pairs as one range.
+            at, number = after
+            same = and_(died_at == at, job_id < number if newest else job_id > number)
+            ranges = [same, died_at.between(_EARLIEST, at - 1) if newest else died_at.between(at + 1, _LATEST)]
+        found: list[Row[Any]] = []
+        for within in ranges:
+            if len(found) < at_once:
+                found += tx.connection.execute(query.where(within).limit(at_once - len(found))).all()
+        yield from found
+        if len(found) < at_once:
+            return
+        after, at_once = (found[-1].died_at, found[-1].id), at_once * _GROWTH
 
 
 def which(tx: Transaction, *, ids: Sequence[int], like: Like) -> set[int]:

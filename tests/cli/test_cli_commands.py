@@ -708,6 +708,8 @@ def test_dead_list(ask, queue):
     assert len(ask("dead", "list", "--queue", queue.name, "--kind", "a", "--json").records) == 2
     assert len(ask("dead", "list", "--queue", queue.name, "--limit", "1", "--json").records) == 1
     assert "b is bad" in ask("dead", "list", "--queue", queue.name).out
+    newest = ask("dead", "list", "--queue", queue.name, "--newest", "--json").records
+    assert newest == found[::-1]
 
 
 def test_dead_redrive(ask, queue):
@@ -816,6 +818,7 @@ def test_repair_groups_unblocks_what_sql_has_blocked(ask, queue, db):
     "command",
     [
         "dead list --count --failures",
+        "dead list --newest --failures",
         "queues show mail --exact --groups",
         "routes list --definitions --counter seen",
     ],

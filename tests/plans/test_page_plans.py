@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from queue_db import JobPage, QueueDB
+from queue_db import Job, JobPage, QueueDB
 from queue_db.dialects.clock import now_us
 from queue_db.monitoring.listing import SCANNED
 from queue_db.store.schema import BLOCKED
@@ -21,6 +21,8 @@ LIMIT = 50
 
 #: The most that a page may touch: rows on servers (an entry and its row count twice), steps of the virtual machine on SQLite.
 MOST = {"postgresql": 3 * LIMIT, "mysql": 5 * LIMIT, "mariadb": 5 * LIMIT, "sqlite": 200 * LIMIT}
+#: The same of a page of dead jobs, which are read in parts if no queue is named.
+MOST_OF_DEAD = {"postgresql": 3 * LIMIT, "mysql": 3 * LIMIT, "mariadb": 3 * LIMIT, "sqlite": 200 * LIMIT}
 MOST_SCANNED = {"postgresql": 2 * SCANNED, "mysql": 3 * SCANNED, "mariadb": 3 * SCANNED, "sqlite": 100 * SCANNED}
 
 
@@ -77,6 +79,25 @@ def test_a_page_reads_its_jobs_and_no_others(crowd: Crowd, kind: str, state: str
     assert (len(page.jobs), page.after is None) == (LIMIT, False)
     assert not touched.bad, touched.plans
     assert touched.rows <= MOST[kind], touched.plans
+
+
+@pytest.mark.parametrize("newest", [False, True])
+@pytest.mark.parametrize("queue", ["many", None])
+def test_a_page_of_the_dead_reads_its_jobs_and_no_others(crowd: Crowd, kind: str, queue: str | None, newest: bool) -> None:
+    with crowd.open() as db:
+        pages = [db.dead.list(queue, limit=10, newest=newest)]
+
+        def read(after: Job | None) -> Touched:
+            def act() -> None:
+                pages.append(db.dead.list(queue, after=after, limit=LIMIT, newest=newest))
+
+            return watch(db, act, db.store.tables.dead)
+
+        for touched in (read(None), read(pages[0][-1])):
+            assert len(pages.pop()) == LIMIT
+            assert not touched.bad, touched.plans
+            assert not touched.sorts, touched.plans
+            assert touched.rows <= MOST_OF_DEAD[kind], touched.plans
 
 
 @pytest.mark.parametrize("state", ["available", "blocked", "dead", "running", "scheduled"])

@@ -252,6 +252,12 @@ def test_dead_jobs_are_listed_redriven_and_purged(
     rest = client.get("/api/v1/dead", params={"queue": name, "limit": 2, "after": page["after"]}).json()
     assert sorted(job["id"] for job in page["jobs"] + rest["jobs"]) == ids
     assert rest["after"] is None
+    reverse = {"queue": name, "limit": 2, "newest": True}
+    latest = client.get("/api/v1/dead", params=reverse).json()
+    earlier = client.get("/api/v1/dead", params=reverse | {"after": latest["after"]}).json()
+    assert latest["jobs"] + earlier["jobs"] == (page["jobs"] + rest["jobs"])[::-1]
+    wrong = client.get("/api/v1/dead", params={"queue": name, "limit": 2, "after": latest["after"]})
+    assert (wrong.status_code, "not of a page of this list" in wrong.text) == (422, True), wrong.text
     back = client.post("/api/v1/dead/redrive", json={"queue": name, "ids": [ids[0]]})
     assert back.json() == {"count": 1, "ids": [ids[0]], "dry_run": False, "more": False}
     assert db.get(int(ids[0])).state is State.AVAILABLE

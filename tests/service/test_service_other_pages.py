@@ -16,7 +16,6 @@ from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.operations.actor import Actor
 from queue_db.service import Settings
 from queue_db.service.live.diagnosis import Watch, seen_by
-from queue_db.service.pages import dead
 from queue_db.service.pages.numbers import series, waiting
 from queue_db.service.pages.words import whereabouts
 from queue_db.store import worker_registry
@@ -244,16 +243,3 @@ def test_the_last_comparison(tmp_path: Path, serve: Serve) -> None:
     assert "secret-place" not in text
     (tmp_path / "report.json").write_text("{}")
     assert "not a saved comparison" in serve(Settings(closed=False, report=tmp_path / "report.json")).get("/strategy").text
-
-
-@pytest.mark.parametrize("queues", [["a", "b"], [], [f"q{number}" for number in range(21)]], ids=["known", "unknown", "many"])
-def test_dead_jobs_of_all_queues_by_page(db: QueueDB, queues: list[str]) -> None:
-    died = []
-    for number in range(60):
-        queue = db.queue("ab"[number % 2])
-        died.append(queue.enqueue("mail", number))
-        queue.claim()[0].bury("no")
-    first = dead.jobs_of(db, queues, None, dead.LIMIT + 1)
-    second = dead.jobs_of(db, queues, first[dead.LIMIT - 1], dead.LIMIT + 1)
-    assert [job.id for job in [*first[: dead.LIMIT], *second]] == died
-    assert [job.id for job in dead.jobs_of(db, ["b"], None, dead.LIMIT + 1)] == died[1::2]

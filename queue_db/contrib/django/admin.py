@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.utils import timezone
 
-from queue_db import Job, QueueDB, QueueStats
+from queue_db import Job, QueueStats
 from queue_db.contrib.django.backend import QueueBackend
 from queue_db.contrib.django.databases import with_command
 from queue_db.contrib.django.models import TaskQueue
@@ -135,39 +132,10 @@ def _part(backend: QueueBackend) -> _Part:
         for name in sorted(backend.queues | set(db.queues())):
             queue = db.queue(name)
             rows.append(_Row(queue.stats(most=_MOST), queue.controls().paused, sum(name in worker.queues for worker in alive)))
-        failures = [_Failure(job, _last_line(job.last_error)) for job in _latest(db)]
+        failures = [_Failure(job, _last_line(job.last_error)) for job in db.dead.list(limit=_LATEST, newest=True)]
     except (QueueDBError, ImproperlyConfigured) as refused:
         error = _text(refused, backend)
     return _Part(backend.alias, backend.settings.dashboard, rows, failures, error)
-
-
-def _latest(db: QueueDB) -> list[Job]:
-    """The latest failed tasks, latest first.
-
-    The library lists the first ones first, so the search begins at times that are more and more distant.
-    """
-    page = db.dead.list(limit=1)
-    if not page:
-        return []
-    (oldest,), now, ago = page, timezone.now(), timedelta(minutes=1)
-    if timezone.is_naive(now):
-        now = timezone.make_aware(now)
-    while now - ago > oldest.available_at:
-        page = db.dead.list(limit=10 * _LATEST, after=replace(oldest, id=0, available_at=now - ago))
-        if len(page) >= _LATEST:
-            return _end(db, page)
-        ago *= 10
-    return _end(db, db.dead.list(limit=10 * _LATEST))
-
-
-def _end(db: QueueDB, page: list[Job]) -> list[Job]:
-    """The last jobs of this page and of those after it, of which few are read."""
-    for _ in range(10):
-        following = db.dead.list(limit=10 * _LATEST, after=page[-1])
-        page = [*page, *following][-_LATEST:]
-        if len(following) < 10 * _LATEST:
-            break
-    return page[::-1]
 
 
 def _last_line(error: str | None) -> str:

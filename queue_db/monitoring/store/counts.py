@@ -85,7 +85,7 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
 def queues(tx: Transaction) -> list[str]:
     """The names of the queues that have live jobs, dead jobs, or jobs that a slice holds."""
     held = [name for holder in holders() for name in holder.queues(tx)]
-    return sorted({*_names(tx, tx.tables.jobs), *_names(tx, tx.tables.dead), *held})
+    return sorted({*names(tx, tx.tables.jobs), *names(tx, tx.tables.dead), *held})
 
 
 def used(tx: Transaction, queue: str) -> bool:
@@ -106,7 +106,7 @@ def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[s
     jobs = tx.tables.jobs
     now = tx.read_clock()
     waiting = []
-    for queue in _names(tx, jobs):
+    for queue in names(tx, jobs):
         rows: list[Row[Any]] = []
         for priority in _priorities(tx, queue):
             # Read at least one job of each priority, to find its oldest.
@@ -215,8 +215,8 @@ def _priorities(tx: Transaction, queue: str, most: int = PRIORITIES) -> list[int
     return _distinct(tx.connection, of_queue, jobs.c.priority, None, most)
 
 
-def _names(tx: Transaction, table: Table) -> list[str]:
-    """The names of the queues in a table. Each takes one statement, which reads one entry of an index on the queue."""
+def names(tx: Transaction, table: Table) -> list[str]:
+    """The names of the queues in the table of jobs or of dead jobs. Each takes a statement, which reads one entry of an index."""
     query = select(table.c.queue)
     if table is tx.tables.jobs:
         query = tx.dialect.by_claim(query, table)

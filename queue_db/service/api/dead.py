@@ -94,17 +94,18 @@ def list_dead_jobs(
     queue: Annotated[str | None, Query(max_length=100, description="Jobs of this queue only.")] = None,
     kind: Annotated[str | None, Query(max_length=100, description="Jobs of this kind only.")] = None,
     error_class: Annotated[str | None, Query(max_length=CLASS_LENGTH, description=_CLASS)] = None,
+    newest: Annotated[bool, Query(description="true: those that died last come first.")] = False,
     after: After = None,
     limit: Limit = 50,
 ) -> JobPage:
     """List dead jobs, longest dead first; `available_at` is when they died. Without a queue those that the token may read."""
     if queue is not None:
         who.check("read", queue)
-    listing = ("dead", queue, kind, error_class)
+    listing = ("dead", queue, kind, error_class, *(["newest"] if newest else []))
     masked = of(request).settings.masked
 
     def read(after: Job | None, most: int) -> tuple[list[Job], Job | None]:
-        jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=most, after=after)
+        jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=most, after=after, newest=newest)
         return jobs, jobs[-1] if len(jobs) == most else None
 
     position = opened(listing, after)

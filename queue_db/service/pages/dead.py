@@ -25,9 +25,6 @@ router = page_router()
 #: Jobs on a page.
 LIMIT = 50
 
-#: Queues that are read one by one.
-MOST_QUEUES = 20
-
 #: Groups on a page.
 GROUPS = 40
 
@@ -58,11 +55,10 @@ def dead(
     everywhere = who.allows_all("read")
     if not queue and lines and not everywhere:
         queue = max(lines, key=lambda line: line.dead).queue
-    filters = {"kind": kind or None, "error_class": error_class}
-    queues = [queue] if queue else [line.queue for line in lines] if everywhere else []
+    filters: dict[str, Any] = {"kind": kind or None, "error_class": error_class}
 
     def read(last: Job | None, most: int) -> tuple[list[Job], Job | None]:
-        jobs = jobs_of(db, queues, last, most + 1, **filters) if queue or everywhere else []
+        jobs = db.dead.list(queue or None, **filters, limit=most + 1, after=last) if queue or everywhere else []
         return jobs[:most], jobs[most - 1] if len(jobs) > most else None
 
     jobs, last = paged(read, lambda job: job, _last(db, after), LIMIT, lambda job: words.length(job.payload))
@@ -79,16 +75,6 @@ def dead(
         lines=sorted((line for line in lines if line.dead), key=lambda line: -line.dead)[:20],
         may=who.allows("manage", queue) if queue else who.allows_all("manage"),
     )
-
-
-def jobs_of(db: QueueDB, queues: list[str], after: Job | None, most: int, **filters: str | None) -> list[Job]:
-    """Up to ``most`` dead jobs after ``after``, of these queues, or of all if these are many or none is known.
-
-    Of each queue a range of the index; of all queues the database sorts the whole table.
-    """
-    some: list[str | None] = [*queues] if 0 < len(queues) <= MOST_QUEUES else [None]
-    found = [job for queue in some for job in db.dead.list(queue, **filters, limit=most, after=after)]
-    return sorted(found, key=lambda job: (job.available_at, job.id))[:most]
 
 
 def _last(db: QueueDB, number: int | None) -> Job | None:

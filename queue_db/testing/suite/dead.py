@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import product
 
 import pytest
 
@@ -59,6 +60,31 @@ class TestDead:
         first = queue.db.dead.list(name, limit=2)
         second = queue.db.dead.list(name, limit=2, after=first[-1])
         assert [job.payload for job in [*first, *second]] == [3, 2, 1, 0]
+
+    def test_pages_of_all_queues_are_one_order(self, queue: Queue, name: str, clock: SettableClock) -> None:
+        deaths = []
+        for number in range(20):
+            # Long runs of one queue, and jobs of several queues that die at the same time.
+            of = queue.db.queue(f"{name}-{'aabcaaaaaac'[number % 11]}")
+            of.enqueue(f"kind{number % 2}")
+            (job,) = of.claim()
+            assert job.bury("no")
+            deaths.append((clock.now(), job.id, job.kind))
+            clock.advance(number % 3 == 0)
+        for newest, limit, kind in product((False, True), (1, 7, 100), (None, "kind1")):
+            listed, after = [], None
+            while page := queue.db.dead.list(kind=kind, limit=limit, after=after, newest=newest):
+                assert len(page) <= limit
+                listed += [job.id for job in page if job.queue.startswith(f"{name}-")]
+                after = page[-1]
+            assert listed == [job_id for _, job_id, of_kind in sorted(deaths, reverse=newest) if kind in (None, of_kind)]
+
+    def test_the_newest_of_a_queue_come_first(self, queue: Queue, name: str, clock: SettableClock) -> None:
+        ids = _bury(queue, ["a", "b"] * 3, clock)
+        first = queue.db.dead.list(name, limit=4, newest=True)
+        second = queue.db.dead.list(name, limit=4, newest=True, after=first[-1])
+        assert [job.id for job in [*first, *second]] == ids[::-1]
+        assert [job.id for job in queue.db.dead.list(name, kind="a", newest=True)] == ids[::2][::-1]
 
     def test_a_redriven_job_starts_again_under_its_old_id(self, queue: Queue, clock: SettableClock) -> None:
         (job_id,) = _bury(queue, ["mail"], clock, payload="text", headers={"h": 1}, priority=3, unique_key="k", max_attempts=5)

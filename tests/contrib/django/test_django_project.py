@@ -384,26 +384,23 @@ def test_failed_tasks_are_retried_by_whom_may(people: Any, name: str, fresh_url:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-@pytest.mark.parametrize(("first", "days"), [(0, 0), (300, 3), (10, 3), (0, 3)])
-def test_the_admin_shows_the_latest_failed_tasks(first: int, days: int, people: Any, name: str, fresh_url: str) -> None:
+def test_the_admin_shows_the_latest_failed_tasks(people: Any, name: str, fresh_url: str) -> None:
     from django.db import connection
 
-    from queue_db.contrib.django.admin import _latest
+    sees = people("view_taskqueue")
 
-    people()
+    def shown() -> list[int]:
+        return [int(found) for found in re.findall(r"</th><td>(\d+)</td>", sees.get(PAGE).content.decode())]
+
+    assert shown() == []
     with QueueDB(fresh_url) as db:
         queue = db.queue(name)
-        assert _latest(db) == []
-        for _ in range(3):  # more than one page
-            queue.enqueue_many(("work", None) for _ in range(150))
-            queue.bury_many(queue.claim(limit=150), "no")
-        with connection.cursor() as cursor:
-            # Those with the lowest ids last, and some of them days before the others.
-            cursor.execute(
-                "UPDATE jobs_dead SET died_at = %s - id - (CASE WHEN id > %s THEN %s ELSE 0 END)",
-                [time.time_ns() // 1000, first, days * 86_400_000_000],
-            )
-        assert [job.id for job in _latest(db)] == list(range(1, 21))
+        for _ in range(3):
+            queue.enqueue_many(("work", None) for _ in range(1000))
+            queue.bury_many(queue.claim(limit=1000), "no")
+    with connection.cursor() as cursor:  # all within a minute, those with the lowest ids last
+        cursor.execute("UPDATE jobs_dead SET died_at = %s - id", [time.time_ns() // 1000])
+    assert shown() == list(range(1, 21))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
