@@ -291,12 +291,16 @@ class GraphNotFoundError(QueueDBError):
 
 
 class UnknownKindError(QueueDBError):
-    """No handler is registered for this kind of job."""
+    """No handler is registered for this kind of job.
+
+    A handler of all kinds (``worker.handles(None)``) raises it for a kind of which it has no code. Then the job waits for another
+    worker, or is dead, as the worker's options ``unknown`` and ``unknown_grace`` say.
+    """
 
     code = "unknown_kind"
 
-    def __init__(self, kind: str, known: Sequence[str]) -> None:
-        super().__init__(f"no handler for job kind {kind!r}; known kinds: {', '.join(sorted(known)) or 'none'}")
+    def __init__(self, kind: str, known: Sequence[str] = (), *, message: str | None = None) -> None:
+        super().__init__(message or f"no handler for job kind {kind!r}; known kinds: {', '.join(sorted(known)) or 'none'}")
         self.kind = kind
         self.known = tuple(known)
 

@@ -23,7 +23,7 @@ from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, Suspended, checked
 from queue_db.resumable import Claimant
 from queue_db.worker import Worker
-from queue_db.worker.completer import JobResult, Unknown, settle
+from queue_db.worker.completer import JobResult, settle, unknown_kind
 from queue_db.worker.executor import within_timeout
 from queue_db.worker.handlers import Handler, HandlerSpec, timeout_error
 from queue_db.worker.lists import of_one
@@ -150,13 +150,9 @@ def _next(worker: Worker) -> LeasedJob | None:
 
 def _call(worker: Worker, job: LeasedJob) -> tuple[HandlerSpec | None, Any, DeathReason | None, Exception | None]:
     """The handler, its outcome, the reason of a death, and what a test shall see raised."""
+    spec = None
     try:
         spec = worker.handlers.of(job)
-    except UnknownKindError as error:
-        if worker.options.unknown == "wait":
-            return None, Unknown(error, worker.options.unknown_grace), None, error
-        return None, Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND, error
-    try:
         spec.read(job)
         function = spec.wrapped(worker.wrappers)
         return spec, _returned(spec, function if spec.many is None else of_one(spec, function), job), None, None
@@ -167,6 +163,8 @@ def _call(worker: Worker, job: LeasedJob) -> tuple[HandlerSpec | None, Any, Deat
     except Exception as error:  # noqa: BLE001 - it is the job's
         if error is job.misfit:
             return spec, Dead(f"parked: {error}"), DeathReason.PAYLOAD, error
+        if isinstance(error, UnknownKindError) and error.kind == job.kind and not job.settled:
+            return spec, *unknown_kind(error, worker.options), error
         return spec, error, None, error
 
 

@@ -18,9 +18,7 @@ from queue_db.leased_job import LeasedJob, hand_to_worker, row_of
 from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Dead
 from queue_db.store import history
-from queue_db.worker.completer import unknown_kind
 from queue_db.worker.leases import queue_of
-from queue_db.worker.logs import about
 from queue_db.worker.threads import Assignment
 
 if TYPE_CHECKING:
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
     from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
-
-# The most kinds without handlers that are logged. Each of them is logged once.
-_MOST_KINDS = 1000
 
 # Seconds between two checks whether another job is still in flight.
 _CHECK = 0.02
@@ -49,7 +44,6 @@ class Dispatch:
         self._execution = run.execution
         # With at_most_once a claimed job has no row any more, so its progress cannot be written.
         self._report = None if self._at_most_once else run.progress.report
-        self._unknown: set[str] = set()
 
     def take(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
         """Begin these claimed jobs of a queue, or settle those that cannot begin."""
@@ -64,7 +58,7 @@ class Dispatch:
             row = row_of(job)
             spec = self._specs.get(row.kind) or self._specs.get(None)
             if spec is None:
-                self._settle_unknown(job)
+                self._execution.finish(job, None, UnknownKindError(row.kind, self._run.worker.handlers.kinds()))
                 continue
             if spec.max_attempts is not None:
                 job.limit_attempts(spec.max_attempts)
@@ -84,16 +78,6 @@ class Dispatch:
         reason = f"no verdict after {spec.max_attempts} attempts: each worker vanished or overran its lease"
         reason += f"; last error: {job.last_error}" if job.last_error else ""
         self._execution.finish(job, spec, Dead(reason), reason=DeathReason.EXHAUSTED)
-
-    def _settle_unknown(self, job: LeasedJob) -> None:
-        """Settle a job whose kind has no handler."""
-        error = UnknownKindError(job.kind, self._run.worker.handlers.kinds())
-        outcome, reason = unknown_kind(error, self._options)
-        if reason is None and job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
-            self._unknown.add(job.kind)
-            message = "%s; its jobs wait for a worker that has one, and are dead after %g s"
-            log.warning(message, error, self._options.unknown_grace, extra=about(job))
-        self._execution.finish(job, None, outcome, reason=reason)
 
     # --- last attempts ----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import math
 import pytest
 from sqlalchemy import insert, select
 
-from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State, Verdict
+from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State, UnknownKindError, Verdict
 from queue_db.backoff import constant
 from queue_db.dialects.statements import match
 from queue_db.model import DeathReason
@@ -290,6 +290,47 @@ def test_a_worker_says_once_what_it_has_no_handler_for(queue, log):
         "no handler for job kind 'stranger'; known kinds: known; its jobs wait for a worker that has one, and are dead after 3600 s"
     )
     assert log.count(line) == 1
+
+
+def knows_nothing(job):
+    raise UnknownKindError(job.kind, message=f"no code for {job.kind}")
+
+
+async def knows_nothing_either(job):
+    knows_nothing(job)
+
+
+def means_another_job(job):
+    raise UnknownKindError("other")
+
+
+@SQLITE
+@pytest.mark.parametrize("handler", [knows_nothing, knows_nothing_either])
+def test_a_handler_of_all_kinds_may_say_that_it_has_no_code_for_one(queue, handler, log):
+    ids = [queue.enqueue("stranger") for _ in range(3)]
+    summary = serving(queue, {None: handler}).run(until_empty=True)
+    assert (summary.snoozed, summary.failed, summary.dead) == (3, 0, 0)
+    assert {(job.state, job.attempts) for job in map(queue.get, ids)} == {(State.SCHEDULED, 0)}
+    assert log.count("no code for stranger; its jobs wait for a worker that has one, and are dead after 3600 s") == 1
+    for job_id in ids:
+        queue.reschedule(job_id, delay=0)
+    assert serving(queue, {None: handler}, unknown="dead").run(until_empty=True).dead == 3
+    assert {queue.get(job_id).last_error for job_id in ids} == {"parked: no code for stranger"}
+
+
+@SQLITE
+def test_drain_treats_it_alike(queue):
+    job_id = queue.enqueue("stranger")
+    with pytest.raises(UnknownKindError, match="no code for stranger"):
+        drain(serving(queue, {None: knows_nothing}))
+    assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.SCHEDULED, 0)
+
+
+@SQLITE
+def test_an_unknown_kind_of_another_job_is_a_failure(queue):
+    job_id = queue.enqueue("stranger", max_attempts=1)
+    assert serving(queue, {None: means_another_job}).run(until_empty=True).dead == 1
+    assert queue.get(job_id).last_error == "UnknownKindError: no handler for job kind 'other'; known kinds: none"
 
 
 @SQLITE

@@ -21,7 +21,6 @@ from queue_db.contrib.django.framework import (
     task_enqueued,
 )
 from queue_db.contrib.django.results import (
-    UnknownTaskError,
     aware,
     change,
     finished_result,
@@ -33,7 +32,7 @@ from queue_db.contrib.django.results import (
     task_of,
 )
 from queue_db.contrib.django.task_options import options_of
-from queue_db.errors import JobNotFoundError
+from queue_db.errors import JobNotFoundError, UnknownKindError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -120,7 +119,7 @@ class QueueBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id)
         try:
             return task_of(payload, queue)
-        except (UnknownTaskError, InvalidTask) as error:
+        except (UnknownKindError, InvalidTask) as error:
             raise TaskResultDoesNotExist(f"{result_id}: {error}") from error
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:

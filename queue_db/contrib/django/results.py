@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 
 from queue_db import Finished, Job, LeasedJob, State
 from queue_db.contrib.django.framework import Task, TaskError, TaskResult, TaskResultStatus
+from queue_db.errors import UnknownKindError
 
 #: The longest kind of a job.
 _KIND = 100
@@ -56,24 +57,20 @@ def is_task(payload: Any, alias: str) -> bool:
     return isinstance(payload, Mapping) and payload.get("backend") == alias and isinstance(payload.get("task"), str)
 
 
-class UnknownTaskError(ImportError):
-    """A task cannot be imported here: the code is older or newer than that of the process that enqueued it."""
-
-
 def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:
     """The task of a payload, with the options that it was enqueued with.
 
-    :raises UnknownTaskError: there is no such module or name, or the path leads to something else, which is not called.
+    :raises UnknownKindError: the code is older or newer than that of the process that enqueued the task: there is no such module or name, or the path leads to something else, which is not called.
     :raises InvalidTask: the settings have no such queue.
     """
+    path, found, problem = payload["task"], None, "is no task here"
     try:
-        found = import_string(payload["task"])
+        found = import_string(path)
     except ImportError as error:
-        raise UnknownTaskError(
-            f"the task {payload['task']} cannot be imported ({error}): deploy its code, or keep the old name of a renamed task"
-        ) from error
+        problem = f"cannot be imported ({error})"
     if not isinstance(found, Task):
-        raise UnknownTaskError(f"{payload['task']} is no task here: deploy its code, or keep the old name of a renamed task")
+        message = f"the task {path} {problem}: deploy its code, or keep the old name of a renamed task"
+        raise UnknownKindError(kind_of(path), message=message)
     return replace(
         found,
         priority=payload.get("priority", found.priority),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import close_old_connections, transaction
@@ -23,29 +23,24 @@ from queue_db.contrib.django.framework import (
     task_finished,
     task_started,
 )
-from queue_db.contrib.django.results import Record, UnknownTaskError, change, is_task, result_of, stored_result, task_of
+from queue_db.contrib.django.results import Record, change, is_task, result_of, stored_result, task_of
 from queue_db.contrib.django.task_options import TaskOptions, options_of
+from queue_db.errors import UnknownKindError
 from queue_db.model import StoredResult
 from queue_db.worker import JobEvent
 
 log = logging.getLogger("queue_db.contrib.django")
-
-# The most tasks that cannot be imported of which a worker says so. Each of them is logged once.
-_MOST_UNKNOWN = 1000
 
 
 class TaskRunner:
     """The handler of a worker for the tasks of one backend.
 
     :param db: the database object of the worker.
-    :param grace: the seconds for which a task that cannot be imported waits for a worker that can.
     """
 
-    def __init__(self, backend: QueueBackend, db: QueueDB, grace: Callable[[], float]) -> None:
+    def __init__(self, backend: QueueBackend, db: QueueDB) -> None:
         self._backend = backend
         self._db = db
-        self._grace = grace
-        self._unknown: set[str] = set()
         # The results of tasks whose jobs are not completed yet, for the signal, by the id of the job.
         self._ended: dict[int, TaskResult[..., Any]] = {}
 
@@ -75,9 +70,8 @@ class TaskRunner:
         record = Record.begin(job.state.load(), job.attempts, self._db.worker[:64])
         try:
             task = task_of(_checked(payload, self._backend.alias), job.queue)
-        except UnknownTaskError as error:
-            self._give_back(job, error)
-            return None
+        except UnknownKindError:
+            raise
         except BaseException as error:  # noqa: BLE001 - a module may raise anything
             self._failed(job, record, error, options_of(_no_task, self._backend.settings), None)
             return None
@@ -98,14 +92,6 @@ class TaskRunner:
             self._failed(job, record, error, wanted, result)
             return None
         return self._succeeded(job, result, record, value)
-
-    def _give_back(self, job: LeasedJob, error: UnknownTaskError) -> None:
-        """Leave a task to workers that can import it, as those of a deploy that goes on; after a time it is FAILED."""
-        grace = self._grace()
-        if job.kind not in self._unknown and len(self._unknown) < _MOST_UNKNOWN:
-            self._unknown.add(job.kind)
-            log.warning("Task id=%d: %s; until then it waits, and is FAILED after %g s", job.id, error, grace)
-        _queue(self._db, job).retry_unknown_kinds([job], f"parked: {error}", grace=grace)
 
     def _run_in_transaction(self, job: LeasedJob, result: TaskResult[..., Any], record: Record) -> None:
         database, committed = self._backend.settings.database, threading.Event()

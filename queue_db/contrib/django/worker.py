@@ -58,8 +58,7 @@ def make_worker(
     except BaseException:
         db.close()
         raise
-    # Options may change until the worker runs. With unknown="dead" nothing waits.
-    runner = TaskRunner(served, db, lambda: worker.options.unknown_grace if worker.options.unknown == "wait" else 0.0)
+    runner = TaskRunner(served, db)
     worker.handles(None)(runner)
     worker.on(runner.settled, "completed", "dead", "lost", "failed")
     worker.on_start(partial(_tell_paused, db, list(wanted)))
