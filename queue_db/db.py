@@ -93,7 +93,6 @@ class QueueDB:
     """
 
     _opens: ClassVar[type[Database]] = Database
-    _queue_type: type[Queue] = Queue
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class QueueDB:
         except BaseException:
             self.database.close()
             raise
-        self._queues: KeyedCache[Queue] = KeyedCache(lambda name: self._queue_type(self.core, name, self))
+        self._queues: KeyedCache[Queue] = KeyedCache(lambda name: Queue(self.core, name, self))
         self._show_parts()
 
     def _show_parts(self) -> None:
@@ -267,14 +266,15 @@ class QueueDB:
         """The queue with this name; it need not be created first. The same name always gives the same object."""
         return self._queues[arguments.name("queue", name, QUEUE_LENGTH)]
 
-    def queues_as(self, made: type[Queue]) -> None:
-        """Make all queues of this object, also those that exist, objects of ``made``, a subclass of Queue without own attributes.
+    def watch(self, *, queues: Callable[[Queue], None] | None = None, feeds: Callable[[Feed], None] | None = None) -> None:
+        """Call a function with each queue, or feed, of this object: now with those that exist, with others before their first use.
 
-        What watches the verbs, such as tracing, overrides them there, so that it costs nothing elsewhere.
+        What watches verbs, such as tracing, sets others in their place on the object, so that it costs nothing elsewhere.
         """
-        self._queue_type = made
-        for queue in self._queues.values():
-            queue.__class__ = made
+        if queues is not None:
+            self._queues.each(queues)
+        if feeds is not None:
+            self.feeds.each(feeds)
 
     def feed(self, name: str) -> Feed:
         """The feed with this name; it need not be created first. The same name always gives the same object."""

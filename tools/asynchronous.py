@@ -79,7 +79,7 @@ FILES = {
             words=True,
             behind="_db",
             attributes=_PARTS,
-            without=["ready", "store", "queues_as", "arrivals"],
+            without=["ready", "store", "watch", "arrivals"],
         )
     ],
     "aio.queue": [Twin("Queue", "queue_db.queue", "aio.bases.QueueTwin", words=True, without=_OF_QUEUES)],
@@ -104,7 +104,7 @@ FILES = {
     "tokens.aio": [Twin("Tokens", "queue_db.tokens.tokens")],
     "feeds.aio.feeds": [
         Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS),
-        Twin("Feeds", "queue_db.feeds.registry", without=["named"]),
+        Twin("Feeds", "queue_db.feeds.registry", without=["named", "each"]),
     ],
     "feeds.aio.cursors": [
         Twin(

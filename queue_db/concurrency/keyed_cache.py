@@ -26,6 +26,7 @@ class KeyedCache(Generic[_T]):
     def __init__(self, make: Callable[[str], _T], most: int = MOST) -> None:
         self._make = make
         self._most = most
+        self._each: list[Callable[[_T], None]] = []
         self._all: WeakValueDictionary[str, _T] = WeakValueDictionary()
         self._last: OrderedDict[str, _T] = OrderedDict()
         self.after_fork()
@@ -48,6 +49,8 @@ class KeyedCache(Generic[_T]):
             value = self._all.get(name)
             if value is None:
                 value = self._make(name)
+                for hook in self._each:
+                    hook(value)
             self._all[name] = last[name] = value
             if len(last) > self._most:
                 last.popitem(last=False)
@@ -57,6 +60,13 @@ class KeyedCache(Generic[_T]):
         """The objects that exist now. This does not count as a use."""
         with self._lock:
             return list(self._all.values())
+
+    def each(self, hook: Callable[[_T], None]) -> None:
+        """Call ``hook`` with each object: now with those that exist, and with others when they are made."""
+        with self._lock:
+            self._each.append(hook)
+            for value in list(self._all.values()):
+                hook(value)
 
     def get(self, name: str) -> _T | None:
         """The object of this name, or None. This does not count as a use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,10 @@ class Feeds:
     def named(self, name: str) -> Feed:
         """``db.feed(name)``."""
         return self._known[arguments.name("feed", name, FEED_LENGTH)]
+
+    def each(self, hook: Callable[[Feed], None]) -> None:
+        """Call ``hook`` with each feed object: now with those that exist, and with others when they are made."""
+        self._known.each(hook)
 
     def list(self, feeds: Sequence[str] | None = None, *, after: str | None = None, limit: int | None = None) -> list[FeedInfo]:
         """The feeds by name, of these or of all.

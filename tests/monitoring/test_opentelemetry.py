@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv import schemas
 from opentelemetry.semconv._incubating.attributes import error_attributes, messaging_attributes, server_attributes
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
@@ -20,68 +13,14 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from queue_db import ArgumentError, ConfigurationError, Dead, DuplicateJobError, LeasedJob, Queue, QueueDB, Retry
 from queue_db.aio import AsyncQueueDB
-from queue_db.instrumentation import opentelemetry
+from queue_db.instrumentation.messaging import CONVENTIONS, SCHEMA
 from queue_db.instrumentation.opentelemetry import instrument, trace_enqueues
 from queue_db.worker import Worker
 from tests.aio.harness import OpenAsync
+from tests.monitoring.exported import Seen, about, names_of
 from tests.sql.test_calls import calls_of
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
-
-
-class Seen:
-    """What was exported."""
-
-    def __init__(self) -> None:
-        self._spans = InMemorySpanExporter()
-        self.tracers = TracerProvider()
-        self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
-        self._reader = InMemoryMetricReader()
-        self.meters = MeterProvider(metric_readers=[self._reader])
-
-    def watch(self, of: Worker | QueueDB | AsyncQueueDB) -> None:
-        instrument(of, self.tracers, self.meters)
-
-    @property
-    def spans(self) -> list[ReadableSpan]:
-        return list(self._spans.get_finished_spans())
-
-    def named(self, name: str) -> ReadableSpan:
-        (span,) = (span for span in self.spans if span.name == name)
-        return span
-
-    def metrics(self) -> dict[str, Any]:
-        found = self._reader.get_metrics_data()
-        scopes = [] if found is None else [scope for resource in found.resource_metrics for scope in resource.scope_metrics]
-        assert {scope.schema_url for scope in scopes} <= {f"https://opentelemetry.io/schemas/{opentelemetry.CONVENTIONS}"}
-        return {metric.name: metric for scope in scopes for metric in scope.metrics}
-
-    def counted(self, metric: str, operation: str, **also: str) -> float:
-        """The number of measurements, or their sum, with this operation and these attributes: ``error__type=…``."""
-        wanted = {"messaging.operation.name": operation, **{name.replace("__", "."): value for name, value in also.items()}}
-        points = self.metrics()[metric].data.data_points
-        return sum(
-            getattr(point, "value", getattr(point, "count", 0))
-            for point in points
-            if wanted.items() <= dict(point.attributes).items()
-        )
-
-
-@pytest.fixture
-def seen() -> Iterator[Seen]:
-    made = Seen()
-    yield made
-    made.tracers.shutdown()
-    made.meters.shutdown()
-
-
-def names_of(module: ModuleType) -> set[str]:
-    """The names of the conventions in a module of theirs that are not deprecated: constants, each followed by its text."""
-    return {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
-
-
-def about(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
 
 
 def test_an_enqueue_a_claim_an_execution_and_a_settlement_are_spans(db: QueueDB, queue: Queue, seen: Seen) -> None:
@@ -239,10 +178,10 @@ def test_every_name_is_one_of_the_conventions(db: QueueDB, queue: Queue, seen: S
         assert about(span).keys() - ours <= known, span.name
         assert ours <= {"queue_db.kind", "queue_db.attempt"}
         assert span.instrumentation_scope is not None
-        assert span.instrumentation_scope.schema_url == f"https://opentelemetry.io/schemas/{opentelemetry.CONVENTIONS}"
+        assert span.instrumentation_scope.schema_url == f"https://opentelemetry.io/schemas/{CONVENTIONS}"
         sorts = {one.value for one in messaging_attributes.MessagingOperationTypeValues}
         assert about(span)["messaging.operation.type"] in sorts - {"deliver", "publish"}  # these two are deprecated
-    assert opentelemetry._SCHEMA in {one.value for one in schemas.Schemas}
+    assert SCHEMA in {one.value for one in schemas.Schemas}
     metrics = seen.metrics()
     assert metrics.keys() == {
         messaging_metrics.MESSAGING_CLIENT_OPERATION_DURATION,

@@ -112,6 +112,10 @@ class MessageSource:
         """The message as a job."""
         return LeasedMessage(message.row, self)
 
+    def message(self, job: LeasedJob) -> Message:
+        """The message that a handler got as this job."""
+        return self._messages[job.id]
+
     def failure(self, done: JobResult) -> tuple[str, Failure | None]:
         """The verb for this outcome, and the job that the message becomes; None: it becomes no job."""
         if not isinstance(done.outcome, _NOT_COMPLETED):
