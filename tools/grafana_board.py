@@ -18,6 +18,8 @@ PLACE = Path(__file__).parents[1] / "docs" / "monitoring" / "grafana-board.json"
 SCHEMA = 42
 
 _COLUMNS = 24
+# What a panel shows for the values of ``queue_db_up``.
+_STATES = {"0": {"text": "down", "index": 0}, "1": {"text": "up", "index": 1}}
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -42,7 +44,8 @@ class Panel:
     """One panel.
 
     :param queries: the expression of each line, and its legend.
-    :param bad: from this value on it is red; None: never.
+    :param bad: from this value on it is red, or above a red line; None: never.
+    :param below: it is red below that value: of a metric that is 1 or 0, as ``queue_db_up``.
     """
 
     title: str
@@ -57,7 +60,7 @@ class Panel:
 
 ROWS: dict[str, list[Panel]] = {
     "Now": [
-        Panel("Database", "1: it answers the service.", {"min(queue_db_up)": "up"}, "none", 4, "stat", 1, below=True),
+        Panel("Database", "Whether it answers the service.", {"min(queue_db_up)": "up"}, "none", 4, "stat", 1, below=True),
         Panel(
             "Oldest due job",
             "Red after five minutes.",
@@ -166,7 +169,8 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Incidents of the service",
             "What it refused, cut off or lost.",
-            {"sum by (incident) (increase(queue_db_service_incidents_total[$__rate_interval])) > 0": "{{incident}}"},
+            # An increase is extrapolated to the interval, so that one incident may be 1.16.
+            {"round(sum by (incident) (increase(queue_db_service_incidents_total[$__rate_interval]))) > 0": "{{incident}}"},
         ),
         Panel(
             "Age of the counts", "Old counts make the other panels stale.", {"min(queue_db_depth_age_seconds)": "age"}, "s", bad=300
@@ -179,7 +183,11 @@ def _panel(number: int, panel: Panel, x: int, y: int, height: int) -> dict[str, 
     colours: list[dict[str, Any]] = [{"color": "red" if panel.below else "green", "value": None}]
     if panel.bad is not None:
         colours.append({"color": "green" if panel.below else "red", "value": panel.bad})
-    custom = {"drawStyle": "line", "fillOpacity": 10, "showPoints": "never", "thresholdsStyle": {"mode": "off"}}
+    # Lines have the colours of their queues: a red line says from where on they are bad.
+    style = "off" if panel.bad is None else "dashed"
+    custom = {"drawStyle": "line", "fillOpacity": 10, "showPoints": "never", "thresholdsStyle": {"mode": style}}
+    # The axis of a few jobs would be one of quarters of a job.
+    whole = {"decimals": 0} if panel.unit in {"short", "none"} else {}
     timeseries = {
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
         "tooltip": {"mode": "multi", "sort": "desc"},
@@ -196,6 +204,8 @@ def _panel(number: int, panel: Panel, x: int, y: int, height: int) -> dict[str, 
             "defaults": {
                 "unit": panel.unit,
                 "min": 0,
+                **whole,
+                **({"mappings": [{"type": "value", "options": _STATES}]} if panel.below else {}),
                 "thresholds": {"mode": "absolute", "steps": colours},
                 "color": {"mode": "thresholds" if panel.kind == "stat" else "palette-classic"},
                 **({"custom": custom} if panel.kind == "timeseries" else {}),

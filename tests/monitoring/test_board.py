@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,24 @@ def test_the_board_is_whole() -> None:
         assert panel["datasource"]["uid"] == "${datasource}"
 
 
+def test_units_are_those_of_the_metrics() -> None:
+    for panel in PANELS:
+        shown = panel["fieldConfig"]["defaults"]
+        for target in panel["targets"]:
+            (ending,) = {"s" if name.endswith("_seconds") else "" for name in named([target["expr"]])}
+            assert shown["unit"] == (ending or ("cps" if "rate(" in target["expr"] else shown["unit"])), panel["title"]
+            assert (shown["unit"] in {"none", "short"}) == (shown.get("decimals") == 0), panel["title"]
+            assert (shown["unit"] == "s") == bool(ending), panel["title"]
+
+
+def test_what_is_bad_can_be_seen() -> None:
+    for panel in PANELS:
+        shown = panel["fieldConfig"]["defaults"]
+        red = "red" in [step["color"] for step in shown["thresholds"]["steps"]]
+        by_colour = panel["type"] == "stat" and panel["options"]["colorMode"] == "value" and shown["color"]["mode"] == "thresholds"
+        assert red <= (by_colour or shown["custom"]["thresholdsStyle"]["mode"] == "dashed"), panel["title"]
+
+
 def test_every_metric_of_the_board_and_of_the_rules_is_exported_by_the_service(busy: QueueDB, address: str) -> None:
     token = busy.tokens.create("prometheus", ["read"])
     answer = httpx2.get(f"{address}/metrics", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE, verify=False)
@@ -135,8 +153,14 @@ def test_a_prometheus_that_scrapes_the_service_answers_every_query(busy: QueueDB
     prometheus = Prometheus(address.removeprefix("http://"), token, [str(PLACE / "alerts.yml")])
     try:
         wait_for(_answered(prometheus, address))
-        for query in QUERIES:
-            assert prometheus.query(filled(query)), query
+        for panel in PANELS:
+            legends = [
+                legend(target["legendFormat"], series["metric"])
+                for target in panel["targets"]
+                for series in prometheus.query(filled(target["expr"]))
+            ]
+            assert len(legends) >= len(panel["targets"]), panel["title"]
+            assert len(set(legends)) == len(legends), f"{panel['title']} has lines of the same name: {legends}"
         wait_for(lambda: set(prometheus.rules().values()) == {"ok"})
         assert prometheus.rules().keys() == {rule["alert"] for rule in RULES}
         assert prometheus.query("queue_db_absent") == []  # the control: what does not exist is empty
@@ -152,6 +176,11 @@ def _answered(prometheus: Prometheus, address: str) -> Callable[[], bool]:
         return all(prometheus.query(filled(query)) for query in QUERIES)
 
     return look
+
+
+def legend(given: str, labels: Mapping[str, str]) -> str:
+    """The name of a line, whose labels must be there."""
+    return re.sub(r"{{(\w+)}}", lambda label: labels[label[1]], given)
 
 
 def filled(query: str) -> str:

@@ -60,7 +60,7 @@ def is_task(payload: Any, alias: str) -> bool:
 def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:
     """The task of a payload, with the options that it was enqueued with.
 
-    :raises UnknownKindError: the code is older or newer than that of the process that enqueued the task: there is no such module or name, or the path leads to something else, which is not called.
+    :raises UnknownKindError: there is no such module or name, or the path leads to something else, which is not called.
     :raises InvalidTask: the settings have no such queue.
     """
     path, found, problem = payload["task"], None, "is no task here"

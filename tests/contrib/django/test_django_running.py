@@ -192,6 +192,18 @@ def test_a_task_that_no_worker_knows_fails_in_the_end(
     assert "cannot be imported" in result.errors[0].traceback
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_worker_that_would_delete_tasks_before_it_runs_them_is_refused(tasks: Any, name: str, work: Work) -> None:
+    from django.core.exceptions import ImproperlyConfigured
+
+    result = tasks.add.using(queue_name=name).enqueue(1, 2)
+    with pytest.raises(ImproperlyConfigured, match="a worker of tasks has no mode"):
+        work(mode="at_most_once")
+    assert work().completed == 1
+    result.refresh()
+    assert result.return_value == 3
+
+
 def test_a_path_that_leads_to_no_task_is_not_called(tasks: Any, name: str, work: Work, db: QueueDB, tmp_path: Path) -> None:
     from queue_db.contrib.django.framework import TaskResultDoesNotExist
 
