@@ -56,3 +56,13 @@ def test_what_is_measured_of_queues_is_forgotten(fresh_url: str, monkeypatch: py
             queue.complete_many(queue.claim())
         assert len(strategy._controls) == 5
         assert [strategy._controls.get(f"q{number}") is None for number in range(10)] == [True] * 5 + [False] * 5
+
+
+def test_each_object_is_given_to_a_hook_once() -> None:
+    things: KeyedCache[Thing] = KeyedCache(lambda _: Thing(), most=1)
+    first, seen = things["a"], []
+    things.each(seen.append)
+    assert seen == [first]
+    second = things["b"]
+    assert (things["a"], things["b"]) == (first, second)  # "a" was put out of the last ones, and is still there
+    assert seen == [first, second]
