@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -85,7 +86,7 @@ class Borrowed:
         return getattr(self.driver, name)
 
 
-class Driver:
+class Driver(ABC):
     """The connections of one driver."""
 
     #: The module with the class of the connections, and the name of the class.
@@ -103,9 +104,9 @@ class Driver:
         kind = getattr(sys.modules.get(self.module), self.class_name, None)
         return isinstance(kind, type) and isinstance(using, kind)
 
+    @abstractmethod
     def state(self, driver: Any) -> State:
         """The state of the connection, without a round trip."""
-        raise NotImplementedError
 
     def database(self, driver: Any) -> str | None:
         """The name of the connection's database, without a round trip; None: the driver does not know it."""
