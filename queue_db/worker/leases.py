@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
+from typing import Any, Protocol
 
 from queue_db.concurrency.pauses import Pause
 from queue_db.core import Core
@@ -87,6 +88,23 @@ class InFlight:
         return sum(map(len, self.by_queue.values()))
 
 
+class Holder(Protocol):
+    """What holds jobs."""
+
+    def jobs(self) -> list[LeasedJob]:
+        """The jobs, queue by queue."""
+
+
+class Reports(Protocol):
+    """What hears of failures."""
+
+    def failed(self, what: str, error: BaseException, wait: float) -> Any:
+        """Note that ``what`` failed. The next try is in ``wait`` seconds."""
+
+    def worked(self) -> Any:
+        """Note that the database has answered."""
+
+
 class Heartbeat:
     """Extends the leases of all jobs in flight every third of a lease: two beats may fail before a lease expires.
 
@@ -97,10 +115,8 @@ class Heartbeat:
     :param outage: logs failures.
     """
 
-    def __init__(
-        self, in_flight: InFlight, lease: float, lost: Callable[[LeasedJob], None], outage: Activity | None = None
-    ) -> None:
-        self._outage = outage or Activity()
+    def __init__(self, in_flight: Holder, lease: float, lost: Callable[[LeasedJob], None], outage: Reports | None = None) -> None:
+        self._outage: Reports = outage or Activity()
         self._in_flight = in_flight
         self._lease = lease
         self._lost = lost

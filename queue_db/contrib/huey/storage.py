@@ -6,11 +6,9 @@ import logging
 import random
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from huey.api import Huey
 from huey.constants import EmptyData
@@ -19,11 +17,9 @@ from huey.storage import BaseStorage
 from sqlalchemy import URL, Connection
 from sqlalchemy.exc import IntegrityError
 
-from queue_db import ConfigurationError, Job, QueueDB, StorageError, TransientStorageError
+from queue_db import Job, QueueDB, StorageError, TransientStorageError
 from queue_db.contrib.huey.tables import Key, Stored, Tables
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+from queue_db.publishing import current_transaction
 
 log = logging.getLogger("queue_db.huey")
 
@@ -37,44 +33,6 @@ _LISTED = 10_000
 
 #: Tries of a change that another process makes at the same moment.
 _TRIES = 10
-
-
-class _Block:
-    """A block of :func:`publishing_in`. Tasks and threads that begin in it have its context, and may outlive it."""
-
-    def __init__(self, connection: Connection | Session) -> None:
-        self.connection, self.ended = connection, False
-
-
-_block: ContextVar[_Block | None] = ContextVar("queue_db_huey_transaction", default=None)
-
-
-@contextmanager
-def publishing_in(connection: Connection | Session) -> Iterator[None]:
-    """Enqueue in your transaction: a task that is called in this block runs if it commits, and only then.
-
-    :param connection: a connection or session of the same database, with a transaction.
-    """
-    block = _Block(connection)
-    before = _block.set(block)
-    try:
-        yield
-    finally:
-        block.ended = True
-        _block.reset(before)
-
-
-def _transaction() -> Connection | Session | None:
-    """The transaction of :func:`publishing_in`; None: outside its block.
-
-    :raises ConfigurationError: the block has ended, in which this task or thread has begun.
-    """
-    block = _block.get()
-    if block is None:
-        return None
-    if block.ended:
-        raise ConfigurationError("the block of publishing_in() has ended, in which this task or thread was begun: begin it outside")
-    return block.connection
 
 
 class QueueStorage(BaseStorage):
@@ -156,7 +114,7 @@ class QueueStorage(BaseStorage):
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         """Add a task; higher priorities come first."""
-        self._queue.enqueue(KIND, b64encode(data).decode(), priority=-round(priority or 0), using=_transaction())
+        self._queue.enqueue(KIND, b64encode(data).decode(), priority=-round(priority or 0), using=current_transaction())
 
     def dequeue(self) -> bytes | None:
         """Take the next task out of the queue, for ever."""

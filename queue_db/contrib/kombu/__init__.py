@@ -10,8 +10,9 @@ from contextlib import suppress
 
 from kombu.transport import TRANSPORT_ALIASES
 
-from queue_db.contrib.kombu.databases import NotPublishedError, close_all, publishing_in
+from queue_db.contrib.kombu.databases import NotPublishedError, close_all
 from queue_db.contrib.kombu.urls import SCHEME, SCHEMES
+from queue_db.publishing import publishing_in
 
 __all__ = ["NotPublishedError", "close_all", "publishing_in", "register"]
 

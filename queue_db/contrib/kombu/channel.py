@@ -15,10 +15,11 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
 from queue_db import ConfigurationError, LeasedJob, PayloadError, Queue, QueueDB, StorageError
-from queue_db.contrib.kombu.databases import NotPublishedError, beside, transaction
-from queue_db.contrib.kombu.leases import Leases
+from queue_db.contrib.kombu.databases import NotPublishedError, beside
 from queue_db.contrib.kombu.topology import Topology
 from queue_db.contrib.kombu.upkeep import Upkeep
+from queue_db.held_jobs import HeldJobs
+from queue_db.publishing import current_transaction
 
 if TYPE_CHECKING:
     from queue_db.contrib.kombu.transport import Transport
@@ -85,7 +86,7 @@ class Channel(virtual.Channel):
         return self.connection.topology
 
     @property
-    def leases(self) -> Leases:
+    def leases(self) -> HeldJobs:
         """What the connection holds."""
         return self.connection.leases
 
@@ -227,7 +228,7 @@ class Channel(virtual.Channel):
         elif self.connection.options.eta_in_database and (eta := headers.get("eta")):
             options["run_at"] = _aware(eta)
         kind = _kind(headers.get("task"))
-        if (using := transaction()) is not None:
+        if (using := current_transaction()) is not None:
             try:
                 for queue in queues:
                     self.db.queue(queue).enqueue(kind, message, using=using, **options)
@@ -323,7 +324,7 @@ class Channel(virtual.Channel):
     def _claim(self, queue: str, most: int, *, no_ack: bool) -> list[Message]:
         """Messages that have not expired."""
         source = self.db.queue(queue)
-        while jobs := source.claim(most, lease=self.leases.seconds, delete=no_ack):
+        while jobs := source.claim(most, lease=self.leases.lease, delete=no_ack):
             try:
                 fresh = self._fresh(source, jobs, no_ack=no_ack)
             except BaseException:
@@ -343,7 +344,7 @@ class Channel(virtual.Channel):
                     log.warning("job %d in %r is dropped: %s", job.id, source.name, reason)
                 else:  # which logs a warning
                     source.bury_many([job], reason)
-            elif self._expired(job, self.leases.seconds):
+            elif self._expired(job, self.leases.lease):
                 expired.append(job)
             else:
                 fresh.append(job)
@@ -371,10 +372,8 @@ class Channel(virtual.Channel):
     def _received(self, job: LeasedJob, *, no_ack: bool) -> Message:
         message: Message = job.payload
         # Copies of a message in several queues have one payload.
-        message["properties"]["delivery_tag"] = job.fence
+        message["properties"]["delivery_tag"] = job.fence if no_ack else self.leases.add(job)
         message["properties"].setdefault("delivery_info", {})["redelivered"] = job.version > 1  # it was claimed before
-        if not no_ack:
-            self.leases.add(job.fence, job)
         return message
 
     def _release_claimed(self, source: Queue, jobs: Sequence[LeasedJob], *, no_ack: bool) -> None:
@@ -422,7 +421,7 @@ class Channel(virtual.Channel):
 
     def _settle(self, tags: Sequence[str], verb: str) -> None:
         by_queue: dict[str, list[LeasedJob]] = {}
-        for job in self.leases.take_all(tags):
+        for job in filter(None, map(self.leases.take, tags)):
             by_queue.setdefault(job.queue, []).append(job)
         try:
             for queue, jobs in by_queue.items():

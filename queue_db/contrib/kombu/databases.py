@@ -5,28 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kombu.utils import json
-from sqlalchemy.pool import PoolProxiedConnection
 
-from queue_db import ArgumentError, ConfigurationError, EnqueueError, QueueDB
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
+from queue_db import ConfigurationError, EnqueueError, QueueDB
+from queue_db.publishing import current_transaction
 
 log = logging.getLogger("queue_db.kombu")
 
 #: Seconds for which a message is leased. A consumer extends the lease of what it holds, also of a task that waits for its ETA.
 VISIBILITY_TIMEOUT = 60.0
 
-#: Seconds that a declaration within :func:`publishing_in` may take. On SQLite it waits for the caller's transaction.
+#: Seconds that a declaration within ``publishing_in`` may take. On SQLite it waits for the caller's transaction.
 BESIDE = 5.0
 
 _opened: dict[tuple[int, str, str, str | None], QueueDB] = {}
@@ -40,16 +34,6 @@ def _new_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_new_lock)
-
-
-class _Block:
-    """A block of :func:`publishing_in`. Tasks and threads that begin in it have its context, and may outlive it."""
-
-    def __init__(self, connection: Connection | Session) -> None:
-        self.connection, self.ended = connection, False
-
-
-_block: ContextVar[_Block | None] = ContextVar("queue_db_kombu_transaction", default=None)
 
 
 class NotPublishedError(EnqueueError):
@@ -154,37 +138,12 @@ def close_all() -> None:
         db.close()
 
 
-@contextmanager
-def publishing_in(connection: Connection | Session) -> Iterator[None]:
-    """Publish in your transaction: what ``task.delay()`` and others publish in this block takes effect if it commits.
-
-    :param connection: a connection or session of the broker's database, with a transaction.
-    :raises ArgumentError: it is something else.
-    :raises NotPublishedError: the database refused a message, for example after a deadlock: repeat the whole transaction.
-    """
-    given: Any = connection
-    if isinstance(given, PoolProxiedConnection):  # engine.raw_connection()
-        given = given.driver_connection
-    if not any(hasattr(given, name) for name in ("get_bind", "dialect", "cursor")):
-        raise ArgumentError(
-            "publishing_in() takes a SQLAlchemy Connection or Session, or an open connection of a driver or Django, "
-            f"not {given!r:.100}"
-        )
-    block = _Block(given)
-    before = _block.set(block)
-    try:
-        yield
-    finally:
-        block.ended = True
-        _block.reset(before)
-
-
 def beside(change: Callable[[], object]) -> None:
-    """Make a change that is not part of the transaction of :func:`publishing_in`, and perhaps waits for its locks.
+    """Make a change that is not part of the transaction of ``publishing_in``, and perhaps waits for its locks.
 
     :raises NotPublishedError: it waits for longer than :data:`BESIDE`. It goes on, and succeeds when the transaction has ended.
     """
-    if transaction() is None:
+    if current_transaction() is None:
         change()
         return
     done: Future[None] = Future()
@@ -211,16 +170,3 @@ def beside(change: Callable[[], object]) -> None:
 def _log_failure(done: Future[None]) -> None:
     if (error := done.exception()) is not None:
         log.warning("a declaration beside the transaction of publishing_in() failed: %s", error)
-
-
-def transaction() -> Connection | Session | None:
-    """The transaction of :func:`publishing_in`; None: outside its block.
-
-    :raises ConfigurationError: the block has ended, in which this task or thread has begun.
-    """
-    block = _block.get()
-    if block is None:
-        return None
-    if block.ended:
-        raise ConfigurationError("the block of publishing_in() has ended, in which this task or thread was begun: begin it outside")
-    return block.connection

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterator
 from typing import Literal
 
-from queue_db import ArgumentError, LeasedJob, LeaseLostError, QueueDB
+from queue_db import ArgumentError, Job, LeasedJob, LeaseLostError, PayloadError, QueueDB
 
 log = logging.getLogger("queue_db.kombu")
 
@@ -34,6 +34,9 @@ _LEASE, _MOST = 60.0, 20
 # The definition of the routes of queues that expire: what `routes.define(drop=True, matched=True)` returns, and writes.
 _EXPIRING = "9a5042f4ddf7babfb598633cc6c165a54aa4da63b6da2ea9804588aa6f842666"
 
+# A queue lives longer than it may, by up to this share of its time: so a declaration soon after another one need not write.
+_MARGIN = 1 / 3
+
 # Seconds until a job is due that only takes the place of another one. A process that is killed then leaves it.
 _LATER = 60.0
 
@@ -49,7 +52,7 @@ class Topology:
     # --- queues -----------------------------------------------------------------------------------------------------
 
     def declare(self, queue: str, expires: float | None, *, begins: bool = True) -> None:
-        """Make a queue known.
+        """Make a queue known. What is so already is not written: on SQLite a write waits for each transaction.
 
         :param expires: seconds without a consumer after which it is deleted; None: never.
         :param begins: whether this time begins now; if not, it begins at the first :meth:`used`.
@@ -57,18 +60,38 @@ class Topology:
         """
         if len(queue) > LONGEST_NAME:
             raise ArgumentError(f"the name of the queue {queue!r} has {len(queue)} characters; {LONGEST_NAME} is the limit")
-        if expires is not None and begins:
-            self.used(queue, expires)  # first: a sweep that looks at the queue now has lost its lease
+        left = None if expires is None else self._left(queue)
+        found = self._definition(queue)  # after that: a sweep that deletes the queue in between is seen
+        if expires is None:
+            done = found not in {None, _EXPIRING}
         else:
-            found = self._definition(queue)
-            if expires is None and found not in {None, _EXPIRING}:
-                return  # it stays already
-            if expires is None or found is None:
-                # For the same reason. The time of the queue does not run, so the job leaves at once.
-                self._db.queue(EXPIRY).cancel(self.used(queue, _LATER))
+            lasts = not begins if left is None else expires <= left <= expires * (1 + _MARGIN)
+            done = found == _EXPIRING and lasts
+        if done:
+            return
+        # First the job: a sweep that looks at the queue now has lost its lease.
+        job = self.used(queue, _LATER if expires is None else expires)
+        if expires is None or (left is None and not begins):  # its time does not run
+            self._db.queue(EXPIRY).cancel(job)
         # The two definitions differ, so that an expiry tells a queue that was declared again without one.
         self._db.routes.set(_ROUTE + queue, drop=True, matched=expires is not None)
         self._db.routes.subscribe(_topic("", queue), _ROUTE + queue, "exact")
+
+    def _left(self, queue: str) -> float | None:
+        """Seconds until the queue is deleted, 0 also for one that a sweep deletes now; None: its time does not run."""
+        for state in ("scheduled", "available", "running"):  # in this order a job changes its state
+            for job in self._expiries(state):
+                if _queue_of(job) == queue:
+                    return (job.available_at - self._db.now()).total_seconds() if state == "scheduled" else 0.0
+        return None
+
+    def _expiries(self, state: Literal["scheduled", "available", "running"]) -> Iterator[Job]:
+        after = None
+        while True:
+            page = self._db.queue(EXPIRY).jobs(state, after=after, limit=1000)
+            yield from page.jobs
+            if (after := page.after) is None:
+                return
 
     def exists(self, queue: str) -> bool:
         """Whether the queue is declared."""
@@ -80,10 +103,13 @@ class Topology:
         return next((step.definition for step in steps if step.route == _ROUTE + queue), None)
 
     def used(self, queue: str, expires: float) -> int:
-        """Begin the time until a queue expires anew; return the id of the job that ends it."""
+        """Begin the time until a queue expires anew; return the id of the job that ends it.
+
+        :param expires: seconds. It lives for as long, and up to a third longer.
+        """
         expiry = self._db.queue(EXPIRY)
         payload = {"queue": queue, "temporary": queue in self.temporary}
-        return expiry.enqueue("queue", payload, delay=expires, unique_key=queue, on_duplicate="replace")
+        return expiry.enqueue("queue", payload, delay=expires * (1 + _MARGIN), unique_key=queue, on_duplicate="replace")
 
     def delete(self, queue: str) -> None:
         """Delete a queue, with its bindings and the messages that nobody holds."""
@@ -95,8 +121,7 @@ class Topology:
         """Delete the queues that have expired; return how many were looked at."""
         jobs = self._db.queue(EXPIRY).claim(_MOST, lease=_LEASE)
         for job in jobs:
-            queue = job.payload.get("queue") if isinstance(job.payload, dict) else None
-            if not isinstance(queue, str):
+            if (queue := _queue_of(job)) is None:
                 job.bury("no expiry of a queue")
                 continue
             if self._definition(queue) not in {None, _EXPIRING}:
@@ -135,7 +160,11 @@ class Topology:
         """
         pattern, form = _pattern(exchange, routing_key, kind)
         # A read, which waits for no writer. A topic that matches may do so by another pattern of the queue.
-        if kind == "topic" or queue not in self.queues_for(exchange, routing_key):
+        if kind == "topic":
+            there = any(route.name == _ROUTE + queue and (form, pattern) in route.patterns for route in self._db.routes.list())
+        else:
+            there = queue in self.queues_for(exchange, routing_key)
+        if not there:
             self._db.routes.subscribe(pattern, _ROUTE + queue, form)
 
     def unbind(self, queue: str, exchange: str, routing_key: str, kind: str) -> None:
@@ -164,6 +193,15 @@ class Topology:
                 for form, pattern in route.patterns:
                     if pattern.partition(_CUT)[0] == exchange:
                         self._db.routes.unsubscribe(pattern, route.name, form)  # type: ignore[arg-type]
+
+
+def _queue_of(job: Job | LeasedJob) -> str | None:
+    """The queue that the job deletes; None: another program has enqueued it."""
+    try:
+        queue = job.payload.get("queue") if isinstance(job.payload, dict) else None
+    except PayloadError:
+        return None
+    return queue if isinstance(queue, str) else None
 
 
 def _topic(exchange: str, routing_key: str) -> str:

@@ -14,15 +14,18 @@ from queue_db import Arrivals, QueueDB, StorageError, TransientStorageError
 from queue_db.contrib.kombu.channel import Channel, QueueSettings
 from queue_db.contrib.kombu.databases import Options, opened, options_of
 from queue_db.contrib.kombu.event_loop import Bridge
-from queue_db.contrib.kombu.leases import Leases
 from queue_db.contrib.kombu.topology import Topology
 from queue_db.contrib.kombu.upkeep import Upkeep
 from queue_db.contrib.kombu.urls import database_url, hide_password, masked
+from queue_db.held_jobs import HeldJobs
 
 _Channel = Channel  # a class variable of the transport has the name
 
 #: Seconds between two looks at the other queues while one has messages.
 _LOOK_EVERY = 0.1
+
+#: Most messages of queues that go with their consumers, in a row, while others wait.
+_URGENT = 10
 
 #: The first and the longest pause, in seconds, when messages are due and cannot be claimed.
 _AFTER_A_MISS = (0.002, 0.1)
@@ -48,7 +51,7 @@ class Transport(virtual.Transport):
 
     db: QueueDB
     topology: Topology
-    leases: Leases
+    leases: HeldJobs
     upkeep: Upkeep
     arrivals: Arrivals
 
@@ -65,6 +68,7 @@ class Transport(virtual.Transport):
         self._missed = False
         self._misses = 0
         self._turn = 0
+        self._urgent = 0
         self._pid = os.getpid()
         self._is_open = False
         self._bridge: Bridge | None = None
@@ -89,7 +93,7 @@ class Transport(virtual.Transport):
         self.db = opened(database_url(self.client), self.options)
         self.db.next_due(["celery"])  # it answers now, too
         self.topology = Topology(self.db)
-        self.leases = Leases(self.db, self.options.visibility_timeout)
+        self.leases = HeldJobs(self.options.visibility_timeout)
         self.upkeep = Upkeep(self.topology, self._redeclare)
         self.arrivals = self.db.arrivals(poll=self.options.polling_interval)
         self._is_open = True
@@ -195,8 +199,12 @@ class Transport(virtual.Transport):
         return False
 
     def wanted(self) -> list[str]:
-        """The queues from which consumers may take messages now."""
-        return list(dict.fromkeys(queue for channel in self._in_turn() for queue in channel.wanted))
+        """The queues from which consumers may take messages now: first those of remote control, of replies and of events.
+
+        A task that is published after its revocation must not overtake it.
+        """
+        queues = list(dict.fromkeys(queue for channel in self._in_turn() for queue in channel.wanted))
+        return queues if self._urgent >= _URGENT else sorted(queues, key=lambda queue: queue not in self.topology.temporary)
 
     def _in_turn(self) -> list[_Channel]:
         """The channels, first the one after the one that was the last to get messages."""
@@ -219,6 +227,7 @@ class Transport(virtual.Transport):
                 if queue in channel.wanted:
                     self._turn = self.channels.index(channel) + 1
                     if channel.take(queue):
+                        self._urgent = self._urgent + 1 if queue in self.topology.temporary else 0
                         return True
             self._promising.discard(queue)
         return False

@@ -13,7 +13,8 @@ from queue_db import ArgumentError
 from queue_db.aio import AsyncQueueDB
 from queue_db.contrib.taskiq.consumer import Consumer
 from queue_db.contrib.taskiq.held import Held
-from queue_db.contrib.taskiq.messages import kind_of, label, payload_of, transaction
+from queue_db.contrib.taskiq.messages import kind_of, label, payload_of
+from queue_db.publishing import current_transaction
 
 #: Seconds after which an idle event loop of a worker turns.
 _TICK = 0.2
@@ -104,7 +105,7 @@ class QueueBroker(AsyncBroker):
             delay=label(labels, "delay", float, 0.0),
             priority=-label(labels, "priority", int, 0),
             max_attempts=1 + label(labels, "max_crashes", int, self._max_crashes),
-            using=transaction(),
+            using=current_transaction(),
         )
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:

@@ -139,10 +139,10 @@ class Consumer:
                     if found := self._claim():
                         return found
                     self._stopped.wait(_MISSED * random.uniform(0.5, 1.5))
-                self._outage.ended()
+                self._outage.worked()
                 tries = 0
             except StorageError as error:
-                self._outage.began(error)
+                self._outage.failed("claiming", error)
                 tries += 1
                 self._stopped.wait(pause(tries))
         return []
@@ -164,7 +164,7 @@ class Consumer:
             queue = db.queue(self._queues[0])
             self._queues.rotate(-1)
             if jobs := queue.claim(self._batch, lease=self._lease):
-                self._outage.ended()
+                self._outage.worked()
                 if found := self._read(jobs):
                     return found
         return []

@@ -1,6 +1,6 @@
-"""What a worker holds: a thread extends the leases of messages, and settles those that are acknowledged or given back.
+"""What a worker holds: a thread settles the messages that are acknowledged or given back.
 
-It is a thread, so that leases last while a task blocks the event loop.
+It is a thread, like that which extends their leases, so that a task that blocks the event loop does not end them.
 """
 
 from __future__ import annotations
@@ -9,22 +9,23 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from queue_db import LeasedJob, QueueDB, StorageError, Verdict
+from queue_db import LeasedJob, QueueDB, Verdict
 from queue_db.contrib.taskiq.outages import Outage, pause
+from queue_db.held_jobs import HeldJobs
 
 log = logging.getLogger("queue_db.taskiq")
 
 #: Seconds for which an acknowledgement is tried again while the database does not answer. Then the message comes again.
 OUTAGE = 600.0
 
-#: A lease is extended after this share of it.
+#: The longest pause before an acknowledgement is tried again, as a share of the lease.
 _SHARE = 1 / 3
 
 #: Seconds for which :meth:`Held.close` waits for its thread: half of what Taskiq gives a broker to shut down.
@@ -50,21 +51,19 @@ class Held:
     """
 
     def __init__(self, db: QueueDB, lease: float, outage: Outage) -> None:
-        self._db, self._lease, self._outage = db, lease, outage
+        self._db, self._outage = db, outage
+        self._jobs = HeldJobs(lease, outage=outage)
         # Its put() may be called anywhere, also when garbage is collected within this thread. All else belongs to the thread.
-        self._inbox: SimpleQueue[tuple[str, LeasedJob] | _Answer | None] = SimpleQueue()
-        self._jobs: dict[str, LeasedJob] = {}
+        self._inbox: SimpleQueue[_Answer | None] = SimpleQueue()
         self._answers: list[_Answer] = []
         self._failed = 0
         self._open, self._closed = True, False
-        self._thread = threading.Thread(target=self._run, name="queue_db.taskiq leases", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="queue_db.taskiq answers", daemon=True)
         self._thread.start()
 
     def add(self, job: LeasedJob) -> str:
         """Extend the lease of a message from now on; return its tag."""
-        tag = job.fence
-        self._inbox.put((tag, job))
-        return tag
+        return self._jobs.add(job)
 
     def answer(self, tag: str, verb: Verb) -> Future[None]:
         """Settle a message. The future is done when the database has it, or when it is given up, which is logged."""
@@ -87,78 +86,60 @@ class Held:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        settle_at, extend_at = 0.0, time.monotonic() + self._lease * _SHARE
+        settle_at = 0.0
         while self._open:
-            self._take(min(extend_at, settle_at) if self._answers else extend_at)
-            if time.monotonic() >= extend_at:
-                extended = self._tried("extending leases", self._extend)
-                extend_at = time.monotonic() + (self._lease * _SHARE if extended else self._pause())
+            self._take(settle_at if self._answers else None)
             if self._answers and time.monotonic() >= settle_at:
-                settle_at = 0.0 if self._tried("settling", self._settle) else time.monotonic() + self._pause()
-        for tag in self._jobs.keys() - {one.tag for one in self._answers}:
+                settle_at = 0.0 if self._settles() else time.monotonic() + min(pause(self._failed), self._jobs.lease * _SHARE)
+        for tag in set(self._jobs.tags()) - {one.tag for one in self._answers}:
             self._answers.append(_Answer(tag, "release", 0.0))
-        self._tried("settling", self._settle)
+        self._settles()
         for one in self._answers:
             self._give_up(one)
         self._closed = True
         self._refuse()
+        self._jobs.close()
 
     def _refuse(self) -> None:
         """Answers that come after the end: what they are about was given back."""
         with suppress(Empty):
             while True:
-                if isinstance(item := self._inbox.get_nowait(), _Answer):
+                if (item := self._inbox.get_nowait()) is not None:
                     item.done.set_result(None)
 
-    def _take(self, until: float) -> None:
-        """Take what is in the inbox; wait for it until then."""
+    def _take(self, until: float | None) -> None:
+        """Take what is in the inbox; wait for it, at most until then."""
         with suppress(Empty):
-            self._sort(self._inbox.get(timeout=max(0.001, until - time.monotonic())))
+            self._sort(self._inbox.get(timeout=None if until is None else max(0.001, until - time.monotonic())))
             while True:
                 self._sort(self._inbox.get_nowait())
 
-    def _sort(self, item: tuple[str, LeasedJob] | _Answer | None) -> None:
+    def _sort(self, item: _Answer | None) -> None:
         if item is None:
             self._open = False
-        elif isinstance(item, tuple):
-            self._jobs[item[0]] = item[1]
-        elif item.tag in self._jobs:
+        elif self._jobs.get(item.tag) is not None:
             self._answers.append(item)
         else:  # its lease was lost, which was logged
             item.done.set_result(None)
 
-    def _pause(self) -> float:
-        return min(pause(self._failed), self._lease * _SHARE)
-
-    def _tried(self, what: str, change: Callable[[], None]) -> bool:
+    def _settles(self) -> bool:
+        """Whether all answers were settled; if not, that is logged."""
         try:
-            change()
-        except StorageError as error:
-            self._outage.began(error)
-        except Exception:  # the thread goes on: without it all leases end
-            log.exception("%s failed", what)
-        else:
-            self._outage.ended()
-            self._failed = 0
-            return True
-        self._failed += 1
-        return False
-
-    def _extend(self) -> None:
-        by_queue: dict[str, list[str]] = defaultdict(list)
-        for tag, job in self._jobs.items():
-            by_queue[job.queue].append(tag)
-        for queue, tags in by_queue.items():
-            verdicts = self._db.queue(queue).extend_many([self._jobs[tag] for tag in tags], self._lease)
-            for tag, verdict in zip(tags, verdicts, strict=True):
-                if not verdict:
-                    log.warning("the lease of %s was lost: another worker gets it", self._name(self._jobs.pop(tag)))
+            self._settle()
+        except Exception as error:  # noqa: BLE001 - the thread goes on: without it nothing is settled
+            self._failed += 1
+            self._outage.failed("settling", error)
+            return False
+        self._outage.worked()
+        self._failed = 0
+        return True
 
     def _settle(self) -> None:
-        groups: dict[tuple[str, Verb], list[_Answer]] = defaultdict(list)
+        groups: dict[tuple[str, Verb], list[tuple[_Answer, LeasedJob]]] = defaultdict(list)
         grouped: set[str] = set()
         for one in self._answers:
-            if one.tag not in self._jobs:  # lost meanwhile, or answered twice
+            job = self._jobs.get(one.tag)
+            if job is None:  # lost meanwhile, or answered twice
                 self._finish(one)
             elif one.tag in grouped:  # the first answer counts; this one is finished with the next round
                 continue
@@ -166,12 +147,12 @@ class Held:
                 self._give_up(one)
             else:
                 grouped.add(one.tag)
-                groups[self._jobs[one.tag].queue, one.verb].append(one)
+                groups[job.queue, one.verb].append((one, job))
         for (queue, verb), answers in groups.items():
-            jobs = [self._jobs[one.tag] for one in answers]
-            for one, verdict in zip(answers, self._settled(queue, verb, jobs), strict=True):
+            verdicts = self._settled(queue, verb, [job for _, job in answers])
+            for (one, job), verdict in zip(answers, verdicts, strict=True):
                 if not verdict:
-                    log.warning("%s was answered after its lease was lost", self._name(self._jobs[one.tag]))
+                    log.warning("%s was answered after its lease was lost", self._name(job))
                 self._finish(one)
 
     def _settled(self, queue: str, verb: Verb, jobs: Sequence[LeasedJob]) -> list[Verdict]:
@@ -183,12 +164,12 @@ class Held:
         return to.complete_many(jobs) if verb == "complete" else to.release_many(jobs)
 
     def _give_up(self, answer: _Answer) -> None:
-        if answer.tag in self._jobs:
-            log.warning("%s could not be settled, and comes again when its lease ends", self._name(self._jobs[answer.tag]))
+        if (job := self._jobs.get(answer.tag)) is not None:
+            log.warning("%s could not be settled, and comes again when its lease ends", self._name(job))
         self._finish(answer)
 
     def _finish(self, answer: _Answer) -> None:
-        self._jobs.pop(answer.tag, None)
+        self._jobs.take(answer.tag)
         self._answers = [one for one in self._answers if one is not answer]
         answer.done.set_result(None)
 

@@ -1,17 +1,12 @@
-"""Between messages of Taskiq and jobs: labels, kinds and payloads, and the transaction of who sends."""
+"""Between messages of Taskiq and jobs: labels, kinds and payloads."""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from queue_db import ArgumentError, ConfigurationError, LeasedJob, PayloadError
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from queue_db import ArgumentError, LeasedJob, PayloadError
 
 _T = TypeVar("_T")
 
@@ -20,46 +15,6 @@ _WORDS: Mapping[object, str] = {str: "a text", int: "a whole number", float: "a 
 
 #: The longest kind of a job.
 _KIND = 100
-
-
-class _Block:
-    """A block of :func:`publishing_in`. Tasks and threads that begin in it have its context, and may outlive it."""
-
-    def __init__(self, connection: AsyncConnection | AsyncSession) -> None:
-        self.connection, self.ended = connection, False
-
-
-_block: ContextVar[_Block | None] = ContextVar("queue_db_taskiq_transaction", default=None)
-
-
-@contextmanager
-def publishing_in(connection: AsyncConnection | AsyncSession) -> Iterator[None]:
-    """Send in your transaction: what ``task.kiq()`` sends in this block is sent if it commits, and only then.
-
-    If one raises ``SendTaskError``, roll back, and repeat the whole transaction: the database may have given it up.
-
-    :param connection: a connection or session of the broker's database, with a transaction.
-    """
-    block = _Block(connection)
-    before = _block.set(block)
-    try:
-        yield
-    finally:
-        block.ended = True
-        _block.reset(before)
-
-
-def transaction() -> AsyncConnection | AsyncSession | None:
-    """The transaction of :func:`publishing_in`; None: outside its block.
-
-    :raises ConfigurationError: the block has ended, in which this task or thread has begun.
-    """
-    block = _block.get()
-    if block is None:
-        return None
-    if block.ended:
-        raise ConfigurationError("the block of publishing_in() has ended, in which this task or thread was begun: begin it outside")
-    return block.connection
 
 
 def label(labels: Mapping[str, Any], name: str, of: Callable[[Any], _T], default: _T) -> _T:

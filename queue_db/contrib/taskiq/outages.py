@@ -21,14 +21,17 @@ class Outage:
         self._lock = threading.Lock()
         self._is_on = False
 
-    def began(self, error: StorageError) -> None:
+    def failed(self, what: str, error: BaseException, wait: float = 0.0) -> None:
         """A statement failed; it is tried again."""
+        if not isinstance(error, StorageError):
+            log.error("%s failed", what, exc_info=error)
+            return
         with self._lock:
             was_on, self._is_on = self._is_on, True
         if not was_on:
             log.warning("the database does not answer, and is asked again until it does: %s", error)
 
-    def ended(self) -> None:
+    def worked(self) -> None:
         """A statement succeeded."""
         with self._lock:
             was_on, self._is_on = self._is_on, False

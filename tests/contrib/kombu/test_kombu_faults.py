@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
+from datetime import timedelta
 
 import kombu
 import pytest
@@ -60,14 +62,33 @@ def test_a_publish_in_a_transaction_that_the_database_gave_up_is_not_repeated(co
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
-def test_a_queue_that_is_there_is_published_to_beside_a_write_by_each_new_connection(connect, name, open_db):
-    publish(connect(), "first", Queue(name))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"expires": 1000},
+        {"auto_delete": True},
+        {"exchange": kombu.Exchange("news", "topic"), "routing_key": "shop.*"},
+        {"exchange": kombu.Exchange("all", "fanout")},
+    ],
+    ids=["stays", "expires", "auto_delete", "topic", "fanout"],
+)
+def test_a_queue_that_is_there_is_published_to_beside_a_write_by_each_new_connection(connect, name, open_db, options):
+    publish(connect(), "first", Queue(name, **options))
     db = open_db()
     with db.queue(name).transaction() as mine:
         db.queue(name).enqueue("message", using=mine)  # SQLite has one writer
         with publishing_in(mine):
-            publish(connect(), "second", Queue(name))
+            publish(connect(), "second", Queue(name, **options))
     assert db.queue(name).stats().available == 3
+
+
+def test_a_binding_of_another_type_is_added_to_that_of_the_same_key(connect, name, open_db):
+    topology, exchange = Topology(open_db()), f"{name}-x"
+    topology.declare(name, None)
+    topology.bind(name, exchange, "a.*", "direct")
+    topology.bind(name, exchange, "a.*", "topic")
+    assert topology.queues_for(exchange, "a.b") == [name]
 
 
 def test_the_definition_of_queues_that_expire_is_that_of_the_routes(open_db):
@@ -210,6 +231,35 @@ def test_queues_take_turns(connect, name, number, channels):
     assert turns == [{queue.name for queue in queues}] * 3
 
 
+@pytest.mark.parametrize("first", ["of tasks", "of control"])
+def test_a_message_of_control_is_not_overtaken_by_tasks(connect, name, first):
+    here, there = connect(), connect()
+    tasks, control = Queue(f"{name}-tasks"), Queue(f"{name}-control", auto_delete=True)
+    order: list[str] = []
+
+    def got(message):
+        order.append(message.payload)
+        message.ack()
+
+    queues = [tasks, control] if first == "of tasks" else [control, tasks]
+    for queue in queues:
+        kombu.Consumer(here.channel(), [queue], on_message=got, prefetch_count=1).consume()
+    for _ in range(2):  # whose turn it is
+        publish(there, "revoke", control)
+        publish(there, "task", tasks)
+        here.drain_events(timeout=PATIENCE)
+        with suppress(TimeoutError):
+            while True:
+                here.drain_events(timeout=0)
+    assert order == ["revoke", "task"] * 2
+    for _ in range(12):
+        publish(there, "revoke", control)
+    publish(there, "task", tasks)
+    while len(order) < 17:
+        here.drain_events(timeout=PATIENCE)
+    assert order.index("task", 4) == 14  # and a flood of them lets tasks through
+
+
 # --- waits ----------------------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +307,36 @@ def test_the_time_of_auto_delete_begins_with_the_first_consumer(connect, name, o
     topology = Topology(db)
     while topology.exists(name):
         topology.sweep()
+
+
+@pytest.mark.parametrize("found", ["due", "held by a sweep"])
+def test_an_auto_delete_queue_lives_on_if_a_producer_declares_it(connect, name, open_db, monkeypatch, found):
+    monkeypatch.setattr(channel, "AUTO_DELETE_AFTER", 1000)
+    here, db, queue = connect(), open_db(), Queue(name, auto_delete=True)
+    with consuming(here, queue):
+        pass
+    db.queue(EXPIRY).reschedule(wait_for(lambda: expiry_of(db, name)).id, delay=0)
+    if found == "due":
+        publish(connect(), "kept", queue)
+        Topology(db).sweep()
+    else:
+        Overtaken(db, connect(), queue).sweep()
+    assert Topology(db).exists(name)
+    assert db.queue(name).stats().available == 1
+    assert expiry_of(db, name).available_at > db.now() + timedelta(seconds=900)
+
+
+@pytest.mark.parametrize("after", [0, 400])
+def test_a_queue_lives_for_its_whole_time_after_each_declaration(connect, name, open_db, after):
+    db, queue = open_db(), Queue(name, expires=1000)
+    queue(connect().default_channel).declare()
+    before = expiry_of(db, name)
+    if after:  # it was declared so long ago
+        db.queue(EXPIRY).reschedule(before.id, delay=1333 - after)
+    queue(connect().default_channel).declare()
+    found = expiry_of(db, name)
+    assert found.available_at >= db.now() + timedelta(seconds=990)
+    assert (found.version == before.version) == (not after)
 
 
 class Overtaken(Topology):
