@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -12,7 +15,7 @@ import pytest
 from kombu import Queue
 from sqlalchemy import create_engine, text
 
-from queue_db import ArgumentError, ConfigurationError, QueueDB, State, TransientStorageError
+from queue_db import ArgumentError, ConfigurationError, QueueDB, State, StorageError, TransientStorageError
 from queue_db.contrib.kombu import NotPublishedError, channel, databases, publishing_in
 from queue_db.contrib.kombu.topology import _EXPIRING, EXPIRY, Topology
 from tests.contrib.kombu.receiving import consuming, publish
@@ -129,6 +132,21 @@ def test_a_declaration_that_waits_for_the_callers_transaction_says_so(connect, n
     assert db.queue(name).stats().available == 2
 
 
+def test_a_declaration_that_fails_when_its_caller_has_gone_is_logged(connect, name, open_db, monkeypatch, caplog):
+    here, db, gone = connect(), open_db(), threading.Event()
+
+    def fail(*_, **__):
+        gone.wait(PATIENCE)
+        raise StorageError("away")
+
+    monkeypatch.setattr(databases, "BESIDE", 0.01)
+    monkeypatch.setattr(Topology, "declare", fail)
+    with db.queue(name).transaction() as mine, publishing_in(mine), pytest.raises(NotPublishedError):
+        publish(here, "a", Queue(name))
+    gone.set()
+    wait_for(lambda: "a declaration beside the transaction of publishing_in() failed: away" in caplog.text)
+
+
 def test_a_declaration_in_the_callers_block_raises_its_error(connect, name, open_db):
     here, db = connect(), open_db()
     with db.queue(name).transaction() as mine, publishing_in(mine), pytest.raises(ArgumentError, match="94 is the limit"):
@@ -163,6 +181,18 @@ def test_the_connection_of_a_pool_is_taken(connect, name, open_db):
     assert db.queue(name).stats().available == 2
     raw.close()
     engine.dispose()
+
+
+def test_a_fork_while_another_thread_opens_a_database_does_not_hang_the_child():
+    with databases._lock:
+        pid = os.fork()
+        if not pid:
+            signal.alarm(int(PATIENCE))  # ends a child that hangs
+            try:
+                databases.close_all()
+            finally:
+                os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 # --- jobs that are no messages --------------------------------------------------------------------------------------------
@@ -375,6 +405,16 @@ def test_a_queue_that_is_declared_while_a_sweep_looks_at_it_stays(connect, name,
     assert db.queue(name).stats().available == 1
     if not again:
         assert expiry_of(db, name) is None
+
+
+def test_a_consumer_with_another_time_makes_it_that_of_the_queue_at_once(connect, name, open_db):
+    here, db = connect(), open_db()
+    Queue(name, expires=1000)(here.default_channel).declare()
+    upkeep = here.connection.upkeep
+    upkeep.keep(name, 1000)
+    wait_for(lambda: name in upkeep._used_at)
+    upkeep.keep(name, 100)
+    wait_for(lambda: expiry_of(db, name).available_at < db.now() + timedelta(seconds=150))
 
 
 def test_a_queue_that_expired_may_be_declared_to_stay(connect, name, open_db):
