@@ -16,10 +16,11 @@ from kombu import Queue
 from sqlalchemy import create_engine, text
 
 from queue_db import ArgumentError, ConfigurationError, QueueDB, State, StorageError, TransientStorageError
+from queue_db.concurrency import pauses
 from queue_db.contrib.kombu import NotPublishedError, channel, databases, publishing_in
 from queue_db.contrib.kombu.topology import _EXPIRING, EXPIRY, Topology
 from tests.contrib.kombu.receiving import consuming, publish
-from tests.patience import PATIENCE, wait_for
+from tests.patience import HOURS, PATIENCE, wait_for
 
 # --- a transaction of the caller ------------------------------------------------------------------------------------------
 
@@ -288,6 +289,24 @@ def test_a_message_of_control_is_not_overtaken_by_tasks(connect, name, first):
     while len(order) < 17:
         here.drain_events(timeout=PATIENCE)
     assert order.index("task", 4) == 14  # and a flood of them lets tasks through
+
+
+def test_a_broadcast_is_not_overtaken_by_the_task_that_wakes_its_process(connect, name, monkeypatch):
+    monkeypatch.setattr(pauses, "SHORTEST", HOURS)  # no polls
+    here, there = connect(polling_interval=HOURS), connect()
+    everyone, tasks = kombu.Exchange(f"{name}-all", "fanout"), Queue(f"{name}-tasks")
+    boxes = [Queue(f"{name}-{number}", everyone, auto_delete=True) for number in range(2)]
+    for box in boxes:
+        box(there.default_channel).declare()
+    tasks(there.default_channel).declare()
+    with consuming(here, boxes[0], tasks) as received, ThreadPoolExecutor(1) as pool:
+        counters, before = here.connection.db.counters, here.connection.db.counters.statements
+        waiting = pool.submit(here.drain_events, timeout=PATIENCE)
+        wait_for(lambda: counters.statements > before and here.connection.arrivals._waits)  # it has looked, and sleeps
+        publish(there, "revoke", exchange=everyone)
+        publish(there, "task", tasks)
+        waiting.result(PATIENCE)
+        assert received.until(2) == ["revoke", "task"]
 
 
 # --- waits ----------------------------------------------------------------------------------------------------------------
