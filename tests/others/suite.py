@@ -5,6 +5,7 @@ Nothing of another project is kept in the checkout: its package and its environm
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -230,16 +231,18 @@ def _environment(suite: Suite, *, on_newest: bool = False) -> str:
     key = hashlib.sha256(repr((version, wanted, lock)).encode()).hexdigest()[:16]
     place = cache_folder().parent / "others" / "environments" / f"{suite.name}-{key}"
     python = place / "bin" / "python"
-    if not (place / "complete").exists():
-        # A virtual environment cannot be moved: it is marked when it is complete.
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if on_newest:
-            shutil.rmtree(place, ignore_errors=True)
-            newest.make(place)
-        else:
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-        _pip(str(python), "install", "--quiet", *wanted)
-        (place / "complete").touch()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_suffix(".lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)  # another run makes it now
+        if not (place / "complete").exists():
+            # A virtual environment cannot be moved: it is marked when it is complete.
+            if on_newest:
+                shutil.rmtree(place, ignore_errors=True)
+                newest.make(place)
+            else:
+                subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+            _pip(str(python), "install", "--quiet", *wanted)
+            (place / "complete").touch()
     return str(python)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
-from tests.others import page
+from tests.others import kombu, page, suite
 from tests.others.suite import Outcome, SuiteFailed, dependencies, read_report
+from tests.patience import PATIENCE
 
 REPORT = """<testsuites><testsuite name="pytest">
 <testcase classname="t.one" name="good"/>
@@ -69,3 +74,21 @@ def test_the_page_says_what_is_adapted_and_where_a_test_fails():
 def test_an_extra_that_names_others_has_their_requirements():
     found = dependencies(["celery"])
     assert {name.split(">")[0] for name in found} >= {"sqlalchemy", "celery", "kombu", "jmespath"}
+
+
+def test_two_runs_at_once_make_an_environment_once(monkeypatch, tmp_path):
+    made: list[Path] = []
+    second = threading.Event()
+
+    def install(python, *_):
+        made.append(Path(python))
+        second.wait(0.2)  # the other run would come here, too
+        second.set()
+
+    monkeypatch.setattr(suite, "cache_folder", lambda: tmp_path / "servers")
+    monkeypatch.setattr(suite, "_pip", install)
+    monkeypatch.setattr(suite.subprocess, "run", lambda command, **_: Path(command[-1]).mkdir(exist_ok=True))
+    with ThreadPoolExecutor(2) as pool:
+        begun = [pool.submit(suite._environment, kombu.SUITE) for _ in range(2)]
+        (python,) = {run.result(PATIENCE) for run in begun}
+    assert made == [Path(python)]
