@@ -109,9 +109,13 @@ def test_a_thread_that_outlives_the_block_is_refused(connect, name, open_db):
     assert db.queue(name).stats().available == 1
 
 
-def test_a_job_of_another_program_does_not_stop_the_sweep(connect, name, open_db):
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_job_of_another_program_does_not_stop_the_sweep(connect, name, open_db, broken):
     db = open_db()
     foreign = db.queue(EXPIRY).enqueue("of another", [name], priority=-1)
+    if broken:
+        with db.queue(EXPIRY).transaction() as connection:
+            connection.execute(text("UPDATE jobs SET payload = '{' WHERE id = :id"), {"id": foreign})
     Queue(name, expires=0.05)(connect().default_channel).declare()
     topology = Topology(db)
     wait_for(lambda: topology.sweep() >= 0 and not topology.exists(name))
