@@ -25,8 +25,8 @@ _LEFT_OUT = {
     "t/integration/test_worker.py::test_django_fixup_direct_worker": _DJANGO,
     "t/integration/test_worker.py::test_django_fixup_installs_django_task_for_celery_subclass": _DJANGO,
     "t/integration/test_tasks.py::test_tasks::test_revoked_by_headers_complex_canvas": (
-        "it leaves a minute of sleeping tasks to the one process of the worker, and Celery ends it after 20 s; what it leaves spoils "
-        "the tests that read the log"
+        "it leaves a minute of sleeping tasks to the one process of the worker, and Celery ends it after 20 s; what it leaves "
+        "spoils the tests that read the log"
     ),
     CANVAS: "the tests of canvases are the suite celery_canvas",
 }
