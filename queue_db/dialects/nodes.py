@@ -124,7 +124,8 @@ class MySQLNodes(Nodes):
             module = getattr(sql.loaded_dbapi, sql.driver)
 
             async def made(*arguments: Any, **given: Any) -> Any:
-                return await asyncio.wait_for(module.connect(*arguments, **given), seconds)
+                async with asyncio.timeout(seconds):
+                    return await module.connect(*arguments, **given)
 
             return connect(options | {named: seconds, "async_creator_fn": made})
         if sql.driver != "pymysql":

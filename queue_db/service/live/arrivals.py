@@ -30,7 +30,9 @@ class Waiter:
         if self.ending:
             return False
         try:
-            await asyncio.wait_for(self.woken.wait(), max(0.0, seconds))
+            # Not wait_for: on Python 3.11 it may ignore a cancellation.
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self.woken.wait()
         except TimeoutError:
             return False
         self.woken.clear()

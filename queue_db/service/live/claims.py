@@ -370,7 +370,8 @@ class _Line:
                 elif (wait := self._claims.refused(self._queue)) > 0:
                     self._came.clear()
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._came.wait(), wait)
+                        async with asyncio.timeout(wait):
+                            await self._came.wait()
                 elif news == self._news:
                     return
         finally:

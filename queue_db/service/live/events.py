@@ -68,7 +68,8 @@ class EventStream(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         async def in_time(message: Message) -> None:
-            await asyncio.wait_for(send(message), self._slowest)
+            async with asyncio.timeout(self._slowest):
+                await send(message)
 
         try:
             await super().stream_response(in_time)
@@ -142,7 +143,8 @@ class Live:
         try:
             while not self._service.ending.is_set():
                 try:
-                    await asyncio.wait_for(client.news.wait(), IDLE)
+                    async with asyncio.timeout(IDLE):
+                        await client.news.wait()
                 except TimeoutError:
                     yield None
                     continue

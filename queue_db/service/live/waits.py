@@ -121,7 +121,8 @@ class Waits:
                 elif loop.time() - idle_since > _LINGER:
                     break
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), wait)
+                    async with asyncio.timeout(wait):
+                        await self._changed.wait()
                 self._changed.clear()
         finally:
             receiver.stop()
