@@ -210,6 +210,8 @@ def test_a_message_starts_a_dag_in_all_processes_of_airflow(
         db.feed("together").publish("seen", 1)
         airflow.until(lambda: airflow.runs("bill"), "no run of the asset's DAG has succeeded")
         assert len(db.finished_jobs("billing")) == 1
+        airflow.until(lambda: airflow.runs("ship"), "no run of the other DAG has succeeded")
+        assert [job.payload for job in db.queue("shipping").peek(9)] == [{"order": 7}]
         together = [f"together-{number}" for number in range(5)]
         airflow.until(lambda: all(airflow.runs(name) for name in together), "not each asset has started its DAG")
         assert [len(airflow.runs(name)) for name in together] == [1] * 5
