@@ -50,10 +50,8 @@ class QueueDBError(Exception):
 
     #: Names the sort of error, for programs.
     code: str = "conflict"
-
     #: Where the error is in what was given, such as ``job 3: ``: it stands in front of the message.
     place = ""
-
     _wire: str | None = None
     _cli: str | None = None
 
@@ -61,6 +59,9 @@ class QueueDBError(Exception):
         super().__init__(message or _first_sentence(type(self)))
         self._wire = wire
         self._cli = cli
+
+    def __reduce__(self) -> tuple[object, ...]:  # not by __init__, which would make another text
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
     def __str__(self) -> str:
         return self.place + self.text
@@ -323,7 +324,6 @@ class HandlerProcessError(QueueDBError):
     """The process of a handler ended before the handler did, or it cannot be sent what it needs."""
 
     code = "handler_process"
-
     #: Whether a signal ended the process.
     killed = False
 

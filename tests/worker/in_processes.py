@@ -12,7 +12,7 @@ import subprocess
 import threading
 from typing import Any, Self
 
-from queue_db import Cancel, Dead, Retry, Snooze
+from queue_db import Cancel, Dead, Retry, Snooze, UnknownKindError
 from tests.patience import PATIENCE
 
 
@@ -125,6 +125,10 @@ def logs(job: Any) -> None:
         raises(job)
     except ValueError:
         logging.getLogger("shop").exception("spilt")
+
+
+def knows_nothing(job: Any) -> None:
+    raise UnknownKindError(job.kind, message=f"no code for {job.kind}")
 
 
 def raises(job: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from queue_db import ArgumentError, JobNotFoundError, State
 from queue_db.backoff import constant
+from queue_db.errors import JobNotFinishedError, PayloadError, TransientStorageError, UnknownKindError
 from queue_db.processes.main import Call
 from queue_db.processes.pool import ProcessPool
 from queue_db.testing import drain
@@ -155,6 +156,32 @@ def test_an_exception_comes_back_with_the_traceback_of_there(queue, db, function
     assert queue.get(job_id).last_error == f"{name}: {text}"
     assert "in_processes.py" in error.trace
     assert f"in {function.__name__}" in error.trace
+
+
+@SQLITE
+def test_a_kind_that_the_process_has_no_code_for_waits(queue, log):
+    job_id = queue.enqueue("stranger")
+    assert apart(queue, in_processes.knows_nothing, handling={"max_attempts": 1}).run(until_empty=True).snoozed == 1
+    assert log.count("no code for stranger; its jobs wait for a worker that has one, and are dead after 3600 s") == 1
+    queue.reschedule(job_id, delay=0)
+    assert apart(queue, in_processes.knows_nothing, unknown="dead").run(until_empty=True).dead == 1
+    assert queue.get(job_id).last_error == "parked: no code for stranger"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnknownKindError("a", ["b"], message="no code for a"),
+        ArgumentError(argument="many", problem=" is 0"),
+        PayloadError(reason="no number", kind="a"),
+        JobNotFinishedError(7, "running"),
+        TransientStorageError("no answer", outcome_unknown=True),
+    ],
+)
+def test_an_error_of_the_library_comes_back_as_it_was(error):
+    error.place = "job 3: "
+    back = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (type(back), str(back), back.wire, vars(back)) == (type(error), str(error), error.wire, vars(error))
 
 
 @SQLITE
