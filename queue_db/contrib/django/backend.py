@@ -9,7 +9,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
-from queue_db import QueueDB
+from queue_db import Finished, Job, QueueDB
 from queue_db.contrib.django import settings
 from queue_db.contrib.django.databases import joined, queue_db
 from queue_db.contrib.django.framework import (
@@ -109,16 +109,16 @@ class QueueBackend(BaseTaskBackend):
                     finished = db.finished(job_id, using=connection)
                 except JobNotFoundError:
                     raise TaskResultDoesNotExist(result_id) from None
-                return finished_result(finished, self._task(result_id, finished.payload, finished.queue))
-            task = self._task(result_id, job.payload, job.queue)
+                return finished_result(finished, self._task(result_id, finished))
+            task = self._task(result_id, job)
             states = [step.value for step in db.steps.list(job_id, using=connection) if step.what == "state"]
         return live_result(job, states[0] if states else None, task)
 
-    def _task(self, result_id: str, payload: Any, queue: str) -> Task[..., Any]:
-        if not is_task(payload, self.alias):
+    def _task(self, result_id: str, job: Job | Finished) -> Task[..., Any]:
+        if not is_task(job.payload, self.alias):
             raise TaskResultDoesNotExist(result_id)
         try:
-            return task_of(payload, queue)
+            return task_of(job.payload, job)
         except (UnknownKindError, InvalidTask) as error:
             raise TaskResultDoesNotExist(f"{result_id}: {error}") from error
 

@@ -57,8 +57,8 @@ def is_task(payload: Any, alias: str) -> bool:
     return isinstance(payload, Mapping) and payload.get("backend") == alias and isinstance(payload.get("task"), str)
 
 
-def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:
-    """The task of a payload, with the options that it was enqueued with.
+def task_of(payload: Mapping[str, Any], job: Job | LeasedJob | Finished) -> Task[..., Any]:
+    """The task of a job and its payload, with the options that it was enqueued with.
 
     :raises UnknownKindError: there is no such module or name, or the path leads to something else, which is not called.
     :raises InvalidTask: the settings have no such queue.
@@ -70,11 +70,11 @@ def task_of(payload: Mapping[str, Any], queue: str) -> Task[..., Any]:
         problem = f"cannot be imported ({error})"
     if not isinstance(found, Task):
         message = f"the task {path} {problem}: deploy its code, or keep the old name of a renamed task"
-        raise UnknownKindError(kind_of(path), message=message)
+        raise UnknownKindError(job.kind, message=message)
     return replace(
         found,
         priority=payload.get("priority", found.priority),
-        queue_name=queue,
+        queue_name=job.queue,
         run_after=None if payload.get("run_after") is None else _moment(payload["run_after"]),
         backend=payload["backend"],
     )

@@ -69,7 +69,7 @@ class TaskRunner:
         payload = job.payload
         record = Record.begin(job.state.load(), job.attempts, self._db.worker[:64])
         try:
-            task = task_of(_checked(payload, self._backend.alias), job.queue)
+            task = task_of(_checked(payload, self._backend.alias), job)
         except UnknownKindError:
             raise
         except BaseException as error:  # noqa: BLE001 - a module may raise anything
