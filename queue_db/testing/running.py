@@ -17,13 +17,12 @@ from sqlalchemy.util import await_
 from sqlalchemy.util.concurrency import in_greenlet
 
 from queue_db.db import QueueDB
-from queue_db.errors import UnknownKindError
 from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason
-from queue_db.outcomes import Dead, Suspended, checked
+from queue_db.outcomes import Suspended, checked
 from queue_db.resumable import Claimant
 from queue_db.worker import Worker
-from queue_db.worker.completer import JobResult, settle, unknown_kind
+from queue_db.worker.completer import JobResult, parked, settle
 from queue_db.worker.executor import within_timeout
 from queue_db.worker.handlers import Handler, HandlerSpec, timeout_error
 from queue_db.worker.lists import of_one
@@ -161,11 +160,7 @@ def _call(worker: Worker, job: LeasedJob) -> tuple[HandlerSpec | None, Any, Deat
             raise
         return spec, None, None, None
     except Exception as error:  # noqa: BLE001 - it is the job's
-        if error is job.misfit:
-            return spec, Dead(f"parked: {error}"), DeathReason.PAYLOAD, error
-        if isinstance(error, UnknownKindError) and error.kind == job.kind and not job.settled:
-            return spec, *unknown_kind(error, worker.options), error
-        return spec, error, None, error
+        return spec, *parked(job, error, worker.options), error
 
 
 def _returned(spec: HandlerSpec, function: Handler, job: LeasedJob) -> Any:

@@ -73,14 +73,19 @@ class Unknown(NamedTuple):
     grace: float
 
 
-def unknown_kind(error: UnknownKindError, options: Options) -> tuple[Dead | Unknown, DeathReason | None]:
-    """The outcome of a job whose kind has no handler, as the worker's options say.
+def parked(job: LeasedJob, outcome: object, options: Options) -> tuple[object, DeathReason | None]:
+    """What becomes of a job that no handler of this worker can do: it is dead, or of an unknown kind waits as the options say.
 
-    :return: the outcome, and why the job is dead; this reason is None if the job waits.
+    :param outcome: what the handler returned or raised, or the error of a job that has none.
+    :return: the outcome, of other jobs unchanged; and why the job is dead, if it is parked for good.
     """
+    if outcome is not None and outcome is job.misfit:
+        return Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
+    if not isinstance(outcome, UnknownKindError) or outcome.kind != job.kind or job.settled:
+        return outcome, None
     if options.unknown == "dead" or options.at_most_once:
-        return Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
-    return Unknown(error, options.unknown_grace), None
+        return Dead(f"parked: {outcome}"), DeathReason.UNKNOWN_KIND
+    return Unknown(outcome, options.unknown_grace), None
 
 
 class LeaseLost(NamedTuple):

@@ -112,8 +112,8 @@ class Decorators(ABC):
         ``async with worker`` on the application's. If its parameter is annotated as an :class:`~queue_db.aio.AsyncLeasedJob`, it
         gets one.
 
-        :param many: the handler gets a list of at most so many jobs, and returns nothing, one outcome for all, a list with one for
-            each, or a mapping from jobs to outcomes. An exception fails all; their next attempts are in shorter lists.
+        :param many: the handler gets a list of at most so many jobs of one kind, and returns nothing, one outcome for all, a list
+            with one for each, or a mapping from jobs to outcomes. An exception fails all; their next attempts are in shorter lists.
         :param linger: seconds for which a list that is not full waits for more jobs.
         :param max_attempts: after this many attempts the job is dead; default: the job's own ``max_attempts``.
         :param backoff: attempt number → seconds until the next attempt, as in ``queue_db.backoff``.

@@ -119,6 +119,9 @@ class Summary:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
 
 
+# The most kinds without handlers that are logged. Each of them is logged once.
+_MOST_KINDS = 1000
+
 # With at_most_once: the outcome of a claimed job that did not run before the worker stopped.
 _NOT_RUN = Dead("the worker stopped before the job ran, and at most once it does not come back")
 
@@ -145,6 +148,8 @@ class Results:
         # The results of jobs that are not settled yet. If such a job dies, the hooks get its result.
         self._ended: dict[LeasedJob, JobResult] = {}
         self._most_interruptions = run.worker.options.max_interruptions
+        # The kinds without handlers that are logged.
+        self._unknown: set[str] = set()
 
     def started(self, job: LeasedJob) -> None:
         """Tell the hooks that the handler of a job is about to be called."""
@@ -180,6 +185,8 @@ class Results:
             log.warning(message, job, extra=about(job, event, done.seconds))
         elif event is not EventType.LOST and log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %r", event, job, extra=about(job, event, done.seconds))
+        if event is EventType.SNOOZED and isinstance(done.outcome, Unknown):
+            self._log_unknown(job, done.outcome)
         self._count(event)
         if self._worker.hooks:
             self._send(JobEvent(event, job, _shown(done), done.seconds))
@@ -255,6 +262,14 @@ class Results:
             log.warning("%r: the lease was lost before the job could be released", job, extra=about(job, event))
         if self._worker.hooks:
             self._send(JobEvent(event, job))
+
+    def _log_unknown(self, job: LeasedJob, unknown: Unknown) -> None:
+        with self._lock:
+            if job.kind in self._unknown or len(self._unknown) >= _MOST_KINDS:
+                return
+            self._unknown.add(job.kind)
+        message = "%s; its jobs wait for a worker that has one, and are dead after %g s"
+        log.warning(message, unknown.error, unknown.grace, extra=about(job))
 
     def _count(self, event: EventType, number: int = 1) -> None:
         name = event.value

@@ -13,12 +13,12 @@ from inspect import CORO_CREATED, getcoroutinestate
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from queue_db.errors import LeaseLostError, UnknownKindError
+from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
-from queue_db.outcomes import Dead, Suspended, checked
+from queue_db.outcomes import Suspended, checked
 from queue_db.slices import load
-from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, Unknown, is_last, unknown_kind
+from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last, parked
 from queue_db.worker.events import EventType, log_failure
 from queue_db.worker.handlers import Handler, HandlerSpec, Stoppable, timeout_error
 from queue_db.worker.interruptions import MAYBE_INTERRUPTED, STOP_FOLLOWS, Interrupted, may_be
@@ -35,9 +35,6 @@ log = logging.getLogger("queue_db.worker")
 
 # Seconds: the longest pause between two checks of the timeouts of functions.
 _CHECK_TIMEOUTS = 0.5
-
-# The most kinds without handlers that are logged. Each of them is logged once.
-_MOST_KINDS = 1000
 
 Work = Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]]
 
@@ -143,7 +140,6 @@ class Execution:
         # The deadline of each running function that has a timeout.
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
-        self._unknown: set[str] = set()
         self._wrapping = threading.Lock()
         self._stopping = run.stopping
         self._stopped = False
@@ -352,11 +348,9 @@ class Execution:
         job.ran = seconds
         if isinstance(outcome, Suspended) and job.settled:
             outcome = None  # a verb of the job has ended its run
-        if outcome is not None and outcome is job.misfit:
-            outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
-        elif isinstance(outcome, UnknownKindError) and outcome.kind == job.kind and not job.settled:
-            outcome, reason = self._unknown_kind(job, outcome)
-        elif isinstance(outcome, MAYBE_INTERRUPTED):
+        if reason is None:
+            outcome, reason = parked(job, outcome, self._worker.options)
+        if isinstance(outcome, MAYBE_INTERRUPTED):
             outcome = self._as_interrupted(outcome, job)
         pending: PendingJob = object()
         self._pending[pending] = None
@@ -379,16 +373,6 @@ class Execution:
                 message = "%r: the handler ended after its job was abandoned; the result does not count"
                 log.warning(message, job, extra=about(job, seconds=seconds))
         self._slot_freed(seconds)
-
-    def _unknown_kind(self, job: LeasedJob, error: UnknownKindError) -> tuple[Dead | Unknown, DeathReason | None]:
-        """The outcome of a job whose kind has no handler, and the reason if it is dead."""
-        options = self._worker.options
-        outcome, reason = unknown_kind(error, options)
-        if reason is None and job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
-            self._unknown.add(job.kind)
-            message = "%s; its jobs wait for a worker that has one, and are dead after %g s"
-            log.warning(message, error, options.unknown_grace, extra=about(job))
-        return outcome, reason
 
     def _as_interrupted(self, outcome: object, job: LeasedJob) -> object:
         """The outcome as an interruption, if the stop of the worker may be its cause."""

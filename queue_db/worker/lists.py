@@ -40,15 +40,24 @@ class Calls(NamedTuple):
     awaited: Callable[[HandlerSpec, Handler, LeasedJob], Coroutine[Any, Any, object]]
 
 
+class ListKey(NamedTuple):
+    """What the jobs of a list have in common."""
+
+    spec: HandlerSpec
+    #: The handler may be of all kinds: an error about one kind must not fail jobs of another.
+    kind: str
+    #: How many jobs make the list full.
+    most: int
+
+
 class JobList:
     """The jobs of one call."""
 
     __slots__ = ("begun", "full", "jobs", "key")
 
-    def __init__(self, spec: HandlerSpec, most: int) -> None:
+    def __init__(self, key: ListKey) -> None:
         self.jobs: list[LeasedJob] = []
-        #: The handler, and how many jobs make the list full.
-        self.key = (spec, most)
+        self.key = key
         #: Done when the list need not wait for more jobs.
         self.full: Future[None] = Future()
         self.begun = False
@@ -77,7 +86,7 @@ class Lists:
         self._calls = calls
         self._lock = threading.Lock()
         # The lists that are not full and wait.
-        self._open: dict[tuple[HandlerSpec, int], JobList] = {}
+        self._open: dict[ListKey, JobList] = {}
         # The list of each job, until its call ends.
         self._of: dict[LeasedJob, JobList] = {}
 
@@ -91,14 +100,14 @@ class Lists:
                 if spec.many is None:
                     begin.append((job, spec))
                     continue
-                most = most_together(job, spec)
-                jobs = self._open.get((spec, most))
+                key = ListKey(spec, job.kind, most_together(job, spec))
+                jobs = self._open.get(key)
                 if jobs is None:
-                    jobs = self._open[spec, most] = JobList(spec, most)
+                    jobs = self._open[key] = JobList(key)
                     begin.append((job, spec))
                 jobs.jobs.append(job)
                 self._of[job] = jobs
-                if len(jobs.jobs) >= most:
+                if len(jobs.jobs) >= key.most:
                     self._close(jobs)
         return begin
 

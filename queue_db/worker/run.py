@@ -73,7 +73,7 @@ class Run(Claimant):
         self.worker = worker
         self._hosted = worker.hosted
         self._commands = commands
-        #: Guards the counts in the worker's summary.
+        #: Guards the counts in the worker's summary, and the kinds that are logged.
         self.lock = lock
         #: The first and the longest pause between tries while the database does not answer, seconds.
         self.retry = RETRY

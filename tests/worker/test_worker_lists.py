@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from queue_db import ArgumentError, Cancel, ConfigurationError, Dead, LeasedJob, Retry, Snooze, State
+from queue_db import ArgumentError, Cancel, ConfigurationError, Dead, LeasedJob, Retry, Snooze, State, UnknownKindError
 from queue_db.backoff import constant
 from queue_db.errors import HandlerResultError, JobNotFoundError
 from queue_db.instrumentation import opentelemetry
@@ -359,6 +359,28 @@ def test_a_payload_that_does_not_fit_is_dead_and_the_rest_of_the_list_runs(queue
     del worker.db.schemas["index"]
     assert seen == [-1]
     assert [death.reason for death in deaths if death.job.queue == queue.name] == [DeathReason.PAYLOAD]
+
+
+@SQLITE
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_list_of_a_handler_of_all_kinds_has_one_kind_so_that_an_unknown_one_harms_no_other(queue, asynchronous):
+    ids = queue.enqueue_many([(kind, None, {"max_attempts": 1}) for kind in ("known", "stranger", "known", "stranger")])
+    worker, calls = Worker(queue.db, queue.name, schedules=False), []
+
+    def of_function(jobs):
+        calls.append([job.kind for job in jobs])
+        for job in jobs:
+            if job.kind == "stranger":
+                raise UnknownKindError(job.kind)
+
+    async def of_coroutine(jobs):
+        of_function(jobs)
+
+    worker.handles(None, many=10)(of_coroutine if asynchronous else of_function)
+    summary = worker.run(until_empty=True)
+    assert (summary.completed, summary.snoozed) == (2, 2)
+    assert sorted(calls) == [["known"] * 2, ["stranger"] * 2]
+    assert states(queue, ids) == [None, State.SCHEDULED] * 2
 
 
 @SQLITE

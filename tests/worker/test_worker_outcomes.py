@@ -2,6 +2,8 @@
 
 import logging
 import math
+import threading
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import insert, select
@@ -13,8 +15,8 @@ from queue_db.model import DeathReason
 from queue_db.store import Transaction, settle
 from queue_db.testing import SettableClock, drain, inline
 from queue_db.worker import Worker
-from queue_db.worker.completer import Completer, JobResult
-from queue_db.worker.events import EventType
+from queue_db.worker.completer import Completer, JobResult, Unknown
+from queue_db.worker.events import EventType, Results
 from queue_db.worker.logs import Activity
 from queue_db.worker.run import RETRY
 from tests.patience import PATIENCE
@@ -324,6 +326,66 @@ def test_drain_treats_it_alike(queue):
     with pytest.raises(UnknownKindError, match="no code for stranger"):
         drain(serving(queue, {None: knows_nothing}))
     assert (queue.get(job_id).state, queue.get(job_id).attempts) == (State.SCHEDULED, 0)
+
+
+@SQLITE
+def test_an_unknown_kind_that_comes_after_the_timeout_is_not_logged_as_waiting(queue, log):
+    job_id = queue.enqueue("stranger", max_attempts=1)
+    worker = Worker(queue.db, queue.name)
+
+    @worker.handles(None, timeout=0.05)
+    def knows_nothing_in_time(job):
+        job.lost.wait(PATIENCE)
+        knows_nothing(job)
+
+    assert worker.run(until_empty=True).dead == 1
+    log.wait("the result does not count")
+    assert log.count("its jobs wait") == 0
+    assert queue.get(job_id).last_error == "TimeoutError: no result after 0.05 s"
+
+
+@SQLITE
+def test_a_kind_that_two_threads_report_is_logged_once(queue, log):
+    """A slot of a feed reports beside the completer. The loser comes when the winner has not found the kind."""
+    come = threading.Event()
+
+    def seen():
+        if threading.current_thread() is loser:
+            come.set()
+        return loser.ident is None
+
+    class Kinds(set):
+        def __contains__(self, kind):
+            found = super().__contains__(kind)
+            if seen():
+                loser.start()
+                come.wait(PATIENCE)
+            return found
+
+    class Lock:
+        def __init__(self):
+            self.held = threading.Lock()
+
+        def __enter__(self):
+            seen()
+            self.held.acquire()
+
+        def __exit__(self, *_):
+            self.held.release()
+
+    def report(job):
+        job.settled_by = "defer"
+        results.settled(JobResult(job, None, Unknown(UnknownKindError("stranger"), 60.0)), Verdict.APPLIED)
+
+    queue.enqueue_many([("stranger", number) for number in range(2)])
+    first, second = queue.claim(2)
+    results = Results(SimpleNamespace(worker=serving(queue, {"known": print}), lock=Lock()))
+    results._unknown = Kinds()
+    loser = threading.Thread(target=report, args=(second,))
+    report(first)
+    loser.join(PATIENCE)
+    assert come.is_set()
+    assert log.count("its jobs wait") == 1
 
 
 @SQLITE

@@ -127,7 +127,7 @@ class MessageSource:
             case "snooze":
                 return verb, Failure(message, None, arguments.seconds("seconds", detail), max_attempts=most)
             case "defer":
-                return verb, Failure(message, None, max_attempts=most)
+                return verb, Failure(message, None)  # a handler of all kinds has no say in the attempts of an unknown one
             case "bury":
                 return verb, Failure(message, completer.reason_of(done.outcome), attempted=True, dead=True, max_attempts=most)
             case "fail":

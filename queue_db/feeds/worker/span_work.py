@@ -16,7 +16,7 @@ from queue_db.feeds.worker.messages import MessageSource
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Dead
-from queue_db.worker.completer import JobResult, LeaseLost, is_last, reason_of, unknown_kind
+from queue_db.worker.completer import JobResult, LeaseLost, is_last, parked, reason_of
 from queue_db.worker.events import log_failure
 from queue_db.worker.handlers import HandlerSpec, timeout_error
 from queue_db.worker.logs import Activity
@@ -100,9 +100,7 @@ class SpanWork:
         if self.over:
             return False  # another thread has just ended the work, with or without this call
         self._slots.run.results.started(job)
-        outcome, reason = self._slots.run.execution.call(job, handling), None
-        if outcome is not None and outcome is job.misfit:
-            outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
+        outcome, reason = parked(job, self._slots.run.execution.call(job, handling), self._slots.run.worker.options)
         done = JobResult(job, handling, outcome, time.monotonic() - now, reason=reason)
         if self.results.setdefault(job.id, done) is not done:
             log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
@@ -282,7 +280,7 @@ class SpanWork:
         try:
             return worker.handlers.of(job)
         except UnknownKindError as error:
-            outcome, reason = unknown_kind(error, worker.options)
+            outcome, reason = parked(job, error, worker.options)
             return JobResult(job, None, outcome, reason=reason)
 
     def _settled(self, outcomes: Sequence[tuple[JobResult, str, Failure | None]], verdict: Verdict | None) -> None:

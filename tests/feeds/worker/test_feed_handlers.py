@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from queue_db import UnknownKindError
 from queue_db.backoff import give_up
+from queue_db.testing import SettableClock
 from queue_db.worker import Worker
 from tests.patience import HOURS
 
@@ -35,3 +37,20 @@ def test_a_handler_of_many_jobs_gets_each_message_in_a_list_and_may_give_it_up(d
     assert (dead.payload, dead.attempts, dead.last_error) == (1, 1, "ValueError: wrong")
     assert queue.stats().scheduled == 1
     assert (worker.summary.completed, worker.summary.dead, worker.summary.failed) == (1, 1, 1)
+
+
+def test_a_message_of_a_kind_that_the_handler_of_all_kinds_has_no_code_for_waits_as_a_job(db, name, open_db, log):
+    db.feed(name).publish("stranger")
+    worker = Worker(db, feeds={f"{name}:{name}": 1}, schedules=False)
+
+    @worker.handles(None, max_attempts=1)
+    def knows_nothing(job):
+        raise UnknownKindError(job.kind, message=f"no code for {job.kind}")
+
+    summary = worker.run(until_empty=True)
+    assert (summary.failed, summary.dead) == (0, 0)
+    later = SettableClock()
+    later.advance(3600)
+    (job,) = open_db(clock=later).queue(name).peek()
+    assert (job.kind, job.attempts, job.max_attempts) == ("stranger", 0, 25)
+    assert log.count("no code for stranger; its jobs wait for a worker that has one, and are dead after 3600 s") == 1
