@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +11,7 @@ from queue_db.codecs import Codec, described
 from queue_db.errors import PayloadError
 from queue_db.feeds.position import Position
 from queue_db.feeds.store.messages import MessageRow
+from queue_db.leased_job import decode_headers
 from queue_db.model import from_micros
 
 
@@ -92,11 +92,11 @@ class Message:
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """The headers; empty if it has none."""
+        """The headers; empty if it has none, or if another program has stored something else than a JSON object."""
         try:
             return self._headers
         except AttributeError:
-            self._headers: Mapping[str, Any] = {} if self.row.headers is None else json.loads(self.row.headers)
+            self._headers: Mapping[str, Any] = decode_headers(self.row.headers)
         return self._headers
 
     @property

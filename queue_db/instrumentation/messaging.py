@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,9 +25,13 @@ SCHEMA = f"https://opentelemetry.io/schemas/{CONVENTIONS}"
 # Upper bounds of durations that the conventions want, seconds.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
+_UNREADABLE = "OpenTelemetry's propagator cannot read the headers of a job or message: there is no link to where it was sent"
+
 Attributes = dict[str, str | int]
 
 _T = TypeVar("_T")
+
+log = logging.getLogger("queue_db.instrumentation")
 
 
 class Place(NamedTuple):
@@ -69,6 +74,7 @@ class Telemetry:
         if url.host and url.port:
             self._usual["server.port"] = url.port
         self._db = db
+        self._complained = False
         self._tracer = trace.get_tracer(_NAME, tracer_provider=provider, schema_url=SCHEMA)
         meter = metrics.get_meter(_NAME, meter_provider=meter_provider, schema_url=SCHEMA)
         self._calls = meter.create_histogram(
@@ -171,7 +177,7 @@ class Telemetry:
         elif error is None:
             return
         span.set_attributes(of_messages(jobs))
-        for link in links_of(jobs):
+        for link in self.links(jobs):
             span.add_link(link.context)
         if error is not None:
             Operation(span).fail(type(error).__qualname__, f"{type(error).__name__}: {error}", error)
@@ -182,11 +188,28 @@ class Telemetry:
         jobs: Sequence[Any] = given if isinstance(given, list | tuple) else ()
         if isinstance(given, list | tuple) and not given:
             return settle()
-        with self.operation(name, "settle", place, SpanKind.CLIENT, of_messages(jobs), links_of(jobs)) as operation:
+        with self.operation(name, "settle", place, SpanKind.CLIENT, of_messages(jobs), self.links(jobs)) as operation:
             verdicts = settle()
             if lost := verdicts.count(Verdict.LOST):
                 operation.fail(LeaseLostError.__qualname__, f"{lost} of {len(verdicts)} leases were lost")
             return verdicts
+
+    def links(self, found: Iterable[Any]) -> list[Link]:
+        """Links to where jobs were enqueued, or messages published.
+
+        What a propagator cannot read gives no link, and the first error is logged: the claim or pop has committed, and an exception
+        would take its answer from the caller.
+        """
+        links: list[Link] = []
+        for one in found:
+            try:
+                if hasattr(one, "headers") and (context := _sent_in(one.headers)).is_valid:
+                    links.append(Link(context))
+            except Exception:
+                if not self._complained:
+                    self._complained = True
+                    log.exception(_UNREADABLE)
+        return links
 
 
 def _failed(attributes: Attributes, error: str | None) -> Attributes:
@@ -204,12 +227,6 @@ def id_of(one: Any) -> str:
     """The id of a job; the position of a message of a feed."""
     position = getattr(one, "position", None)
     return str(one.id) if position is None else str(position)
-
-
-def links_of(found: Iterable[Any]) -> list[Link]:
-    """Links to where jobs were enqueued, or messages published."""
-    contexts = [_sent_in(one.headers) for one in found if hasattr(one, "headers")]
-    return [Link(context) for context in contexts if context.is_valid]
 
 
 def _sent_in(headers: Mapping[str, Any]) -> trace.SpanContext:

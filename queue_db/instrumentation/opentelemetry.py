@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.instrumentation.messaging import Attributes, Operation, Place, Telemetry, id_of, links_of
+from queue_db.instrumentation.messaging import Attributes, Operation, Place, Telemetry, id_of
 from queue_db.instrumentation.opentelemetry_feeds import watch_feed
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
@@ -206,7 +206,7 @@ def _wrap(worker: Worker, telemetry: Telemetry) -> None:
             about["messaging.batch.message_count"] = len(jobs)
         else:
             about |= {"messaging.message.id": _id(of), "queue_db.attempt": of.attempts}
-        return telemetry.operation("process", "process", _place(jobs[0]), SpanKind.CONSUMER, about, links_of(jobs))
+        return telemetry.operation("process", "process", _place(jobs[0]), SpanKind.CONSUMER, about, telemetry.links(jobs))
 
     @worker.around
     def around(job: LeasedJob, call: Any) -> Any:

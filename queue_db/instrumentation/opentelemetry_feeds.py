@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from opentelemetry.trace import SpanKind
 
 from queue_db.errors import LeaseLostError
-from queue_db.instrumentation.messaging import Attributes, Place, Telemetry, links_of, of_messages
+from queue_db.instrumentation.messaging import Attributes, Place, Telemetry, of_messages
 from queue_db.model import Verdict
 from queue_db.slices import type_hint
 
@@ -142,7 +142,7 @@ class _Watch:
         return self._settle("release", place, of_messages(messages), messages, release)
 
     def _settle(self, name: str, place: Place, about: Attributes, messages: Sequence[Any], settle: Callable[[], _T]) -> _T:
-        with self._telemetry.operation(name, "settle", place, SpanKind.CLIENT, about, links_of(messages)) as operation:
+        with self._telemetry.operation(name, "settle", place, SpanKind.CLIENT, about, self._telemetry.links(messages)) as operation:
             answer = settle()
             if answer is Verdict.LOST:
                 operation.fail(LeaseLostError.__qualname__, "the lease was lost")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import pytest
+from opentelemetry import propagate
+from opentelemetry.context import Context
 from opentelemetry.semconv import schemas
 from opentelemetry.semconv._incubating.attributes import error_attributes, messaging_attributes, server_attributes
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
@@ -236,6 +239,26 @@ def test_a_database_is_watched_once_and_its_queues_stay_the_same(open_db: Callab
     assert (len(first.spans), len(seen.spans)) == (0, 1)
     (job,) = before.claim()
     assert job.headers.keys() == {"tenant", "traceparent"}
+
+
+@SQLITE
+def test_a_propagator_that_raises_takes_no_job_away(
+    db: QueueDB, queue: Queue, seen: Seen, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue_many([("a", 1), ("a", 2), ("a", 3)])
+    seen.watch(db)
+
+    def broken(carrier: object) -> Context:
+        raise LookupError("no such format")
+
+    monkeypatch.setattr(propagate, "extract", broken)
+    assert [job.payload for job in queue.pop(2)] == [1, 2]
+    (job,) = queue.claim()
+    assert job.complete()
+    assert [span.links for span in seen.spans] == [()] * 3
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "OpenTelemetry's propagator cannot read the headers of a job or message: there is no link to where it was sent"
+    ]
 
 
 @SQLITE

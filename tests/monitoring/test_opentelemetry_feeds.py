@@ -9,6 +9,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.semconv._incubating.attributes import error_attributes, messaging_attributes, server_attributes
 from opentelemetry.trace import SpanKind
+from sqlalchemy import text
 
 from queue_db import LeasedJob, QueueDB, Verdict
 from queue_db.backoff import constant
@@ -140,6 +141,21 @@ def test_claimed_messages_are_received_and_deleted(db: QueueDB, name: str, seen:
     assert names == ["publish", "claim", "delete", "delete", "pop", "claim", "release", "claim"]
     send, *others = seen.spans
     assert {identity for span in others for identity in linked(span)} == {send.context.span_id}
+
+
+@pytest.mark.parametrize("stored", ["[1]", "17", "no JSON"])
+def test_headers_of_another_program_take_no_message_away(fresh_url: str, seen: Seen, stored: str) -> None:
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        db.feeds.set("f", claims=True)
+        feed = db.feed("f")
+        feed.publish("k")
+        feed.rank()
+        with db.database.engine.begin() as connection:
+            connection.execute(text(f"UPDATE {db.store.tables.jobs}_messages SET headers = :stored"), {"stored": stored})
+        seen.watch(db)
+        (message,) = feed.pop()
+        assert message.headers == {}
 
 
 def test_every_name_for_feeds_is_one_of_the_conventions(db: QueueDB, feed: Feed, seen: Seen) -> None:
