@@ -31,6 +31,9 @@ _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 # A list of all queues reads as many dead jobs of each at first, and then this many times as many of those whose jobs it takes.
 _FIRST, _GROWTH = 1, 4
 
+# The lists of so many queues are merged. Of more queues, that many statements take longer than to read and sort all dead jobs.
+_MERGED = 100
+
 # Columns that a redriven job keeps.
 _SAME = (
     "id",
@@ -88,20 +91,20 @@ def page_of_dead_jobs(tx: Transaction, *, like: Like, limit: int, after: DeadCur
     """The rows of up to ``limit`` dead jobs, longest dead first.
 
     Each queue is a range of the index on queue and death. No index has the deaths of all queues, so without a queue those of each
-    are merged.
+    are merged; with dead jobs in more than 100 queues the database sorts them.
 
     :param after: the position of the last job of the previous page; None: begin with the first job.
     :param newest: those that died last come first.
     """
-    if like.queue is not None:
-        return list(islice(_of_queue(tx, like, limit, after, newest), limit))
-    queues = names(tx, tx.tables.dead)
-    each = [_of_queue(tx, like._replace(queue=queue), _FIRST, after, newest) for queue in queues]
+    queues = names(tx, tx.tables.dead, _MERGED + 1) if like.queue is None else []
+    if like.queue is not None or len(queues) > _MERGED:
+        return list(islice(_in_order(tx, like, limit, after, newest), limit))
+    each = [_in_order(tx, like._replace(queue=queue), _FIRST, after, newest) for queue in queues]
     return list(islice(merge(*each, key=lambda row: (row.died_at, row.id), reverse=newest), limit))
 
 
-def _of_queue(tx: Transaction, like: Like, at_once: int, after: DeadCursor | None, newest: bool) -> Iterator[Row[Any]]:
-    """The rows of the dead jobs of one queue, in the order of deaths.
+def _in_order(tx: Transaction, like: Like, at_once: int, after: DeadCursor | None, newest: bool) -> Iterator[Row[Any]]:
+    """The rows of the dead jobs of one queue, or of all, in the order of deaths.
 
     :param at_once: how many the first statement reads. Each further one reads more.
     """

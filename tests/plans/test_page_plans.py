@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, text
 
 from queue_db import Job, JobPage, QueueDB
 from queue_db.dialects.clock import now_us
 from queue_db.monitoring.listing import SCANNED
 from queue_db.store.schema import BLOCKED
+from queue_db.testing import counted_statements
 from tests.plans import planner
 from tests.plans.filling import numbers
 from tests.plans.harness import Crowd
@@ -98,6 +99,26 @@ def test_a_page_of_the_dead_reads_its_jobs_and_no_others(crowd: Crowd, kind: str
             assert not touched.bad, touched.plans
             assert not touched.sorts, touched.plans
             assert touched.rows <= MOST_OF_DEAD[kind], touched.plans
+
+
+def test_pages_of_the_dead_of_many_queues_take_as_many_statements_as_those_of_100(own_url: str) -> None:
+    with QueueDB(own_url) as db:
+        same = {"kind": "k", "payload": "null", "priority": 0, "version": 1, "attempts": 1, "max_attempts": 1, "created_at": 0}
+        # Ids and deaths are in different orders, and ten jobs die at a time.
+        deaths = {number: number * 7 % 150 // 10 for number in range(1, 151)}
+        rows = [{**same, "id": number, "queue": f"q{number}", "died_at": at} for number, at in deaths.items()]
+        with db.database.engine.begin() as connection:
+            connection.execute(insert(db.store.tables.dead), rows)
+        for newest in (False, True):
+            listed: list[Job] = []
+            while True:
+                with counted_statements(db.database.engine) as statements:
+                    page = db.dead.list(limit=60, after=listed[-1] if listed else None, newest=newest)
+                assert len(statements) <= 103
+                listed += page
+                if not page:
+                    break
+            assert [job.id for job in listed] == sorted(deaths, key=lambda number: (deaths[number], number), reverse=newest)
 
 
 @pytest.mark.parametrize("state", ["available", "blocked", "dead", "running", "scheduled"])

@@ -117,11 +117,12 @@ class Looking:
         kind: Name | None = None,
         error_class: Annotated[str | None, Field(max_length=200)] = None,
         limit: Limit = 20,
+        newest: bool = False,
         after: After = None,
     ) -> str:
-        """Dead jobs, longest dead first, without payloads; `available_at` is when they died."""
+        """Dead jobs, longest dead first or `newest` first, without payloads; `available_at` is when they died."""
         query = {"queue": queue, "kind": kind, "error_class": error_class, "limit": limit, "after": after}
-        found = await self._service.get("/dead", **query)
+        found = await self._service.get("/dead", **query, newest=newest or None)
         return answer({"jobs": [_line(job) for job in found["jobs"]], "after": found["after"]})
 
     async def list_workers(self, limit: Limit = 20) -> str:

@@ -215,12 +215,15 @@ def _priorities(tx: Transaction, queue: str, most: int = PRIORITIES) -> list[int
     return _distinct(tx.connection, of_queue, jobs.c.priority, None, most)
 
 
-def names(tx: Transaction, table: Table) -> list[str]:
-    """The names of the queues in the table of jobs or of dead jobs. Each takes a statement, which reads one entry of an index."""
+def names(tx: Transaction, table: Table, most: int | None = None) -> list[str]:
+    """The names of the queues in the table of jobs or of dead jobs. Each takes a statement, which reads one entry of an index.
+
+    :param most: the most names to return; None: all names.
+    """
     query = select(table.c.queue)
     if table is tx.tables.jobs:
         query = tx.dialect.by_claim(query, table)
-    return _distinct(tx.connection, query, table.c.queue, MARKED, None)
+    return _distinct(tx.connection, query, table.c.queue, MARKED, most)
 
 
 def _distinct(connection: Connection, query: Select[Any], column: Column[Any], above: Any, most: int | None) -> list[Any]:

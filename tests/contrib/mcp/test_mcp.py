@@ -129,6 +129,7 @@ def test_an_agent_with_a_read_token_looks_at_everything_and_changes_nothing(db: 
         assert (failure["error_class"], failure["count"], failure["message"]) == ("ValueError", 2, "bad address")
         dead = (await agent.ask("list_dead_jobs", error_class="ValueError"))["jobs"]
         assert [one["last_error"] for one in dead] == ["ValueError: bad address"] * 2
+        assert (await agent.ask("list_dead_jobs", newest=True))["jobs"] == dead[::-1]
         shown = await agent.ask("get_job", job_id=dead[0]["id"])
         assert shown["errors"][-1]["message"] == "bad address"
         assert "payload" not in shown
