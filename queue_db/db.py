@@ -269,7 +269,9 @@ class QueueDB:
     def watch(self, *, queues: Callable[[Queue], None] | None = None, feeds: Callable[[Feed], None] | None = None) -> None:
         """Call a function with each queue, or feed, of this object: now with those that exist, with others before their first use.
 
-        What watches verbs, such as tracing, sets others in their place on the object, so that it costs nothing elsewhere.
+        What watches verbs, such as tracing, sets others in their place on the object, so that it costs nothing elsewhere; they call
+        what was there before. If the function raises, so does the call that has led to it: this one, and then the function is not
+        called again, or :meth:`queue` or :meth:`feed`, and then it is called again by the next use of the name.
         """
         if queues is not None:
             self._queues.each(queues)

@@ -47,14 +47,26 @@ class KeyedCache(Generic[_T]):
                 last.move_to_end(name)
                 return value
             value = self._all.get(name)
+            made = value is None
             if value is None:
                 value = self._make(name)
-                for hook in self._each:
-                    hook(value)
+            # Before the hooks, which may ask for it.
             self._all[name] = last[name] = value
+            if made:
+                self._show(name, value)
             if len(last) > self._most:
                 last.popitem(last=False)
             return value
+
+    def _show(self, name: str, value: _T) -> None:
+        """Give a new object to the hooks. If one raises, the object is forgotten: the next one of this name goes to them again."""
+        try:
+            for hook in list(self._each):
+                hook(value)
+        except BaseException:
+            self._all.pop(name, None)
+            self._last.pop(name, None)
+            raise
 
     def values(self) -> list[_T]:
         """The objects that exist now. This does not count as a use."""
@@ -62,11 +74,20 @@ class KeyedCache(Generic[_T]):
             return list(self._all.values())
 
     def each(self, hook: Callable[[_T], None]) -> None:
-        """Call ``hook`` with each object: now with those that exist, and with others when they are made."""
+        """Call ``hook`` with each object: now with those that exist, and with others when they are made.
+
+        If it raises now, it is not called again.
+        """
         with self._lock:
+            there = list(self._all.values())
+            # Before the calls, which may make others.
             self._each.append(hook)
-            for value in list(self._all.values()):
-                hook(value)
+            try:
+                for value in there:
+                    hook(value)
+            except BaseException:
+                self._each.remove(hook)
+                raise
 
     def get(self, name: str) -> _T | None:
         """The object of this name, or None. This does not count as a use."""

@@ -66,3 +66,39 @@ def test_each_object_is_given_to_a_hook_once() -> None:
     second = things["b"]
     assert (things["a"], things["b"]) == (first, second)  # "a" was put out of the last ones, and is still there
     assert seen == [first, second]
+
+
+def test_a_hook_may_ask_for_its_object_and_for_others() -> None:
+    things: KeyedCache[Thing] = KeyedCache(lambda _: Thing())
+    names: dict[Thing, str] = {}
+
+    def hook(thing: Thing) -> None:
+        name = names[thing] = "abc"[len(names)]
+        assert things[name] is thing
+        if name < "c":
+            things["abc"[len(names)]]
+
+    first = things["a"]
+    things.each(hook)
+    assert names == {first: "a", things["b"]: "b", things["c"]: "c"}
+
+
+def test_a_hook_that_raises_gets_the_next_object_of_the_name() -> None:
+    things: KeyedCache[Thing] = KeyedCache(lambda _: Thing())
+    there, seen = things["a"], []
+
+    def hook(thing: Thing) -> None:
+        seen.append(thing)
+        if len(seen) in {1, 3}:
+            raise LookupError("not now")
+
+    with pytest.raises(LookupError):
+        things.each(hook)
+    new = things["b"]
+    assert seen == [there]  # it is not called again
+    things.each(lambda thing: None if thing in {there, new} else hook(thing))
+    assert things["c"] is seen[1]
+    with pytest.raises(LookupError):
+        things["d"]
+    assert things["d"] is seen[-1]
+    assert len(seen) == 4
