@@ -8,9 +8,8 @@ carry the context in which it was sent, to which its execution is linked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from types import MethodType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import SpanKind
@@ -18,7 +17,8 @@ from opentelemetry.trace import SpanKind
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.instrumentation.messaging import Attributes, Operation, Place, Telemetry, id_of
-from queue_db.instrumentation.opentelemetry_feeds import watch_feed
+from queue_db.instrumentation.opentelemetry_feeds import FeedWatch
+from queue_db.instrumentation.watching import Watcher
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Dead, Retry
@@ -42,6 +42,9 @@ _SETTLES = {
     "bury_many": "bury",
     "retry_unknown_kinds": "snooze",
 }
+
+#: The workers and databases that have been instrumented.
+_instrumented: WeakSet[Worker | QueueDB] = WeakSet()
 
 
 class _Context:
@@ -72,6 +75,8 @@ def instrument(
 ) -> None:
     """Make spans and metrics of what is done with the queues and feeds of a database, and, with a worker, of each execution.
 
+    A second call for the same worker or database changes nothing. An AsyncQueueDB that is opened again is another database.
+
     A claim or read that finds nothing has no span. An enqueue or publish with ``using=`` is a ``create``: the commit is the
     caller's. The execution of a list of jobs is one span, linked to where each of them was enqueued. Payloads are in no span.
 
@@ -81,10 +86,12 @@ def instrument(
     db = of.db if isinstance(of, Worker) else _opened(of)
     trace_enqueues(db)
     telemetry = Telemetry(db, provider, meter_provider)
-    verbs = _verbs(telemetry)
-    db.watch(queues=lambda queue: _replace(queue, verbs), feeds=lambda feed: watch_feed(telemetry, feed))
-    if isinstance(of, Worker):
+    if db not in _instrumented:
+        db.watch(queues=_queues(telemetry), feeds=FeedWatch(telemetry).feed)
+        _instrumented.add(db)
+    if isinstance(of, Worker) and of not in _instrumented:
         _wrap(of, telemetry)
+        _instrumented.add(of)
 
 
 def _opened(of: QueueDB | AsyncQueueDB) -> QueueDB:
@@ -104,25 +111,16 @@ def _opened(of: QueueDB | AsyncQueueDB) -> QueueDB:
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
-def _replace(queue: Queue, verbs: Mapping[str, Callable[..., Any]]) -> None:
-    for name, verb in verbs.items():
-        setattr(queue, name, MethodType(verb, queue))
-
-
-def _verbs(telemetry: Telemetry) -> dict[str, Callable[..., Any]]:
-    """The verbs of queues, each of which ``telemetry`` sees, by name."""
+def _queues(telemetry: Telemetry) -> Watcher:
+    """Lets ``telemetry`` see the verbs of queues."""
     verbs = {verb: _sending(telemetry, verb, name) for verb, name in _SENDS.items()}
-    verbs |= {verb: _receiving(telemetry, verb, name) for verb, name in _RECEIVES.items()}
-    verbs |= {verb: _settling(telemetry, verb, name) for verb, name in _SETTLES.items()}
-    verbs["complete_and_claim"] = _completing_and_claiming(telemetry)
-    return verbs
+    verbs |= {verb: _receiving(telemetry, name) for verb, name in _RECEIVES.items()}
+    verbs |= {verb: _settling(telemetry, name) for verb, name in _SETTLES.items()}
+    return Watcher(**verbs, complete_and_claim=_completing_and_claiming(telemetry))
 
 
 def _sending(telemetry: Telemetry, verb: str, name: str) -> Callable[..., Any]:
-    enqueue = getattr(Queue, verb)
-
-    @wraps(enqueue)
-    def call(queue: Queue, *args: Any, **options: Any) -> Any:
+    def call(queue: Queue, enqueue: Callable[..., Any], *args: Any, **options: Any) -> Any:
         sort = "send" if options.get("using") is None else "create"
         one = verb == "enqueue"
         kind = options.get("kind", args[0] if args else None)
@@ -131,7 +129,7 @@ def _sending(telemetry: Telemetry, verb: str, name: str) -> Callable[..., Any]:
         operation = None
         try:
             with telemetry.operation(name, sort, Place(queue.name), SpanKind.PRODUCER, about) as operation:
-                answer = enqueue(queue, *args, **options)
+                answer = enqueue(*args, **options)
                 if one:
                     sent = int(answer is not None)
                     if answer is not None:
@@ -152,39 +150,39 @@ def _number(answer: int | Sequence[int | None]) -> int:
     return answer if isinstance(answer, int) else sum(one is not None for one in answer)
 
 
-def _receiving(telemetry: Telemetry, verb: str, name: str) -> Callable[..., Any]:
-    claim = getattr(Queue, verb)
-
-    @wraps(claim)
-    def call(queue: Queue, *args: Any, **options: Any) -> Any:
-        return telemetry.receive(name, Place(queue.name), lambda: claim(queue, *args, **options), lambda jobs: jobs)
+def _receiving(telemetry: Telemetry, name: str) -> Callable[..., Any]:
+    def call(queue: Queue, claim: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        return telemetry.receive(name, Place(queue.name), lambda: claim(*args, **options), lambda jobs: jobs)
 
     return call
 
 
-def _settling(telemetry: Telemetry, verb: str, name: str) -> Callable[..., Any]:
-    settle = getattr(Queue, verb)
-
-    @wraps(settle)
-    def call(queue: Queue, jobs: Sequence[LeasedJob], *args: Any, **options: Any) -> list[Verdict]:
-        return telemetry.settled(name, Place(queue.name), jobs, lambda: settle(queue, jobs, *args, **options))
+def _settling(telemetry: Telemetry, name: str) -> Callable[..., Any]:
+    def call(
+        queue: Queue, settle: Callable[..., list[Verdict]], jobs: Sequence[LeasedJob], *args: Any, **options: Any
+    ) -> list[Verdict]:
+        return telemetry.settled(name, Place(queue.name), jobs, lambda: settle(jobs, *args, **options))
 
     return call
 
 
 def _completing_and_claiming(telemetry: Telemetry) -> Callable[..., Any]:
-    complete_and_claim = Queue.complete_and_claim
-
-    @wraps(complete_and_claim)
-    def call(queue: Queue, jobs: Sequence[LeasedJob], limit: int = 1, *args: Any, **options: Any) -> Any:
+    def call(
+        queue: Queue,
+        complete_and_claim: Callable[..., tuple[list[Verdict], list[LeasedJob]]],
+        jobs: Sequence[LeasedJob],
+        limit: int = 1,
+        *args: Any,
+        **options: Any,
+    ) -> Any:
         if not jobs or not limit:  # it is one of the two verbs, which are watched
-            return complete_and_claim(queue, jobs, limit, *args, **options)
+            return complete_and_claim(jobs, limit, *args, **options)
         won: list[LeasedJob] = []
         place = Place(queue.name)
         began = telemetry.receiving("claim", place)
 
         def settle() -> list[Verdict]:
-            verdicts, claimed = complete_and_claim(queue, jobs, limit, *args, **options)
+            verdicts, claimed = complete_and_claim(jobs, limit, *args, **options)
             won.extend(claimed)
             return verdicts
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from opentelemetry.trace import SpanKind
 
 from queue_db.errors import LeaseLostError
 from queue_db.instrumentation.messaging import Attributes, Place, Telemetry, of_messages
+from queue_db.instrumentation.watching import Watcher
 from queue_db.model import Verdict
-from queue_db.slices import type_hint
+from queue_db.slices import load, type_hint
 
 if TYPE_CHECKING:
     from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
@@ -22,40 +24,53 @@ else:
 _T = TypeVar("_T")
 
 
-def watch_feed(telemetry: Telemetry, feed: Feed) -> None:
-    """Make spans of the verbs of this feed, and of the cursors, spans and claims that it opens."""
-    _Watch(telemetry, feed)
+class FeedWatch:
+    """Makes spans of the verbs of feeds, and of the cursors, spans and claims that they open.
 
+    :ivar feed: call it with each feed.
+    """
 
-class _Watch:
-    """The verbs that are called in place of those of a feed. Each gets the verb of the feed as its first argument."""
-
-    def __init__(self, telemetry: Telemetry, feed: Feed) -> None:
+    def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._name = feed.name
-        place = Place(feed.name)
-        _replace(feed, publish_many=self._publish, delete=partial(self._delete, place))
-        _replace(feed, read=self._reading("read", place, lambda page: page.messages), pop=self._reading("pop", place, list))
-        _replace(feed, claim=self._claiming("claim", place, self._claim), find_claim=self._found(self._claim))
-        _replace(feed, cursor=self._found(self._cursor), resume=self._found(self._cursor), shared=self._found(self._shared))
+        self._numbered: WeakKeyDictionary[Span, dict[int, Message]] = WeakKeyDictionary()
+        span = Watcher(settle=self._settle_span, release=self._release_span)
+        claim = Watcher(delete=self._delete_claimed, release=self._release_claim)
+        cursor = Watcher(read=self._reading("read", _of_cursor, list), ack=self._ack, transfer=self._transfer)
+        shared = Watcher(claim=_found(span, self._reading("claim", _of_cursor, _claimed)))
+        self.feed = Watcher(
+            publish_many=self._publish,
+            read=self._reading("read", _of_feed, lambda page: page.messages),
+            pop=self._reading("pop", _of_feed, list),
+            claim=_found(claim, self._reading("claim", _of_feed, _claimed)),
+            find_claim=_found(claim),
+            delete=self._delete,
+            cursor=_found(cursor),
+            resume=_found(cursor),
+            shared=_found(shared),
+        )
 
     # --- publish ----------------------------------------------------------------------------------------------------
 
-    def _publish(self, publish: Callable[..., list[str]], messages: Any, **options: Any) -> list[str]:
-        place, sort = Place(self._name), "send" if options.get("using") is None else "create"
-        number = len(messages) if isinstance(messages, list | tuple) else 0
+    def _publish(self, feed: Feed, publish: Callable[..., list[str]], messages: Any, **options: Any) -> list[str]:
+        given = _listed(messages)
+        number = len(given) if isinstance(given, list | tuple) else 0
+        if isinstance(given, list | tuple) and not given:
+            return publish(given, **options)
+        place, sort = _of_feed(feed), "send" if options.get("using") is None else "create"
         about: Attributes = {}
-        if number == 1 and isinstance(messages[0], list | tuple) and messages[0] and isinstance(messages[0][0], str):
-            about["queue_db.kind"] = messages[0][0]
+        if number == 1 and isinstance(given[0], list | tuple) and given[0] and isinstance(given[0][0], str):
+            about["queue_db.kind"] = given[0][0]
         operation = None
         try:
             with self._telemetry.operation("publish", sort, place, SpanKind.PRODUCER, about) as operation:
-                ids = publish(messages, **options)
+                ids = publish(given, **options)
                 number = len(ids)
-                if number == 1:
-                    operation.note(messaging__message__id=ids[0])
-                else:
+                if number > 1:
                     operation.note(messaging__batch__message_count=number)
+                elif (
+                    load("feeds.position", "Unnumbered").parse(ids[0]) is None
+                ):  # readers see the position, which such a message does not have yet
+                    operation.note(messaging__message__id=ids[0])
             return ids
         finally:
             if sort == "send":
@@ -63,52 +78,25 @@ class _Watch:
 
     # --- receive ----------------------------------------------------------------------------------------------------
 
-    def _reading(self, name: str, place: Place, messages: Callable[[Any], Sequence[Message]]) -> Callable[..., Any]:
-        def read(verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
-            return self._telemetry.receive(name, place, partial(verb, *args, **options), messages)
+    def _reading(
+        self, name: str, place: Callable[[Any], Place], messages: Callable[[Any], Sequence[Message]]
+    ) -> Callable[..., Any]:
+        def read(of: Feed | Cursor | SharedCursor, verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            return self._telemetry.receive(name, place(of), partial(verb, *args, **options), messages)
 
         return read
 
-    def _claiming(self, name: str, place: Place, watch: Callable[[Any], None]) -> Callable[..., Any]:
-        read = self._reading(name, place, lambda claimed: [] if claimed is None else claimed.messages)
-        return self._found(watch, read)
-
-    @staticmethod
-    def _found(watch: Callable[[Any], None], call: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """What a verb returns is watched, too."""
-
-        def found(verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
-            answer = verb(*args, **options) if call is None else call(verb, *args, **options)
-            if answer is not None:
-                watch(answer)
-            return answer
-
-        return found
-
-    def _cursor(self, cursor: Cursor) -> None:
-        place = Place(self._name, cursor.name)
-        _replace(cursor, read=self._reading("read", place, list), ack=partial(self._ack, place))
-        _replace(cursor, transfer=partial(self._transfer, place))
-
-    def _shared(self, cursor: SharedCursor) -> None:
-        _replace(cursor, claim=self._claiming("claim", Place(self._name, cursor.name), self._span))
-
     # --- settle -----------------------------------------------------------------------------------------------------
 
-    def _ack(self, place: Place, ack: Callable[..., Verdict], upto: Message | str, **options: Any) -> Verdict:
+    def _ack(self, cursor: Cursor, ack: Callable[..., Verdict], upto: Message | str, **options: Any) -> Verdict:
         about: Attributes = {"messaging.message.id": upto} if isinstance(upto, str) else of_messages([upto])
-        return self._settle("ack", place, about, [upto], partial(ack, upto, **options))
+        return self._settle("ack", _of_cursor(cursor), about, [upto], partial(ack, upto, **options))
 
-    def _transfer(self, place: Place, transfer: Callable[..., Any], messages: Sequence[Message], change: Any) -> Any:
-        return self._settle("ack", place, of_messages(messages), messages, partial(transfer, messages, change))
-
-    def _span(self, span: Span) -> None:
-        place = Place(self._name, span.cursor.name)
-        _replace(span, settle=partial(self._settle_span, place, span), release=partial(self._release, place, span.messages))
+    def _transfer(self, cursor: Cursor, transfer: Callable[..., Any], messages: Sequence[Message], change: Any) -> Any:
+        return self._settle("ack", _of_cursor(cursor), of_messages(messages), messages, partial(transfer, messages, change))
 
     def _settle_span(
         self,
-        place: Place,
         span: Span,
         settle: Callable[..., Verdict],
         seqs: Sequence[int] | None,
@@ -116,48 +104,83 @@ class _Watch:
         **options: Any,
     ) -> Verdict:
         """A worker settles what is done and what has failed of a span in one transaction, and this is one span of a trace."""
-        some = None if seqs is None else {*seqs, *(failure.message.seq for failure in failures)}
-        messages = [message for message in span.messages if some is None or message.seq in some]
-        name = "fail" if failures else "complete" if messages else "release"
-        return self._settle(name, place, of_messages(messages), messages, partial(settle, seqs, failures, **options))
+        name = "fail" if failures else "release" if options.get("release") else "complete"
+        messages: Sequence[Message] = span.messages
+        if seqs is not None and name != "release":
+            # Not a search for each: a span may have thousands, and each of them may be settled by itself.
+            numbered = self._numbered.get(span)
+            if numbered is None:
+                numbered = self._numbered[span] = {message.seq: message for message in span.messages}
+            messages = [*(numbered[seq] for seq in seqs if seq in numbered), *(failure.message for failure in failures)]
+        about = of_messages(messages)
+        return self._settle(name, _of_cursor(span.cursor), about, messages, partial(settle, seqs, failures, **options))
 
-    def _claim(self, claim: MessageClaim) -> None:
-        place = Place(self._name)
-        _replace(claim, delete=partial(self._delete_claimed, place, claim), release=partial(self._release, place, claim.messages))
+    def _release_span(self, span: Span, release: Callable[[], Verdict]) -> Verdict:
+        return self._settle("release", _of_cursor(span.cursor), of_messages(span.messages), span.messages, release)
 
-    def _delete(self, place: Place, delete: Callable[..., int], messages: Any, **options: Any) -> int:
-        given = messages if isinstance(messages, list | tuple) else [messages]
-        about: Attributes = of_messages(given)
-        return self._settle("delete", place, about, given, partial(delete, messages, **options))
+    def _delete(self, feed: Feed, delete: Callable[..., int], messages: Any, **options: Any) -> int:
+        given = _listed(messages)
+        some: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+        return self._settle("delete", _of_feed(feed), of_messages(some), some, partial(delete, given, **options), counts=True)
 
-    def _delete_claimed(
-        self, place: Place, claim: MessageClaim, delete: Callable[..., int], messages: Any = None, **options: Any
-    ) -> int:
+    def _delete_claimed(self, claim: MessageClaim, delete: Callable[..., int], messages: Any = None, **options: Any) -> int:
         if messages is not None:
             return delete(messages, **options)  # calls the feed's
-        about = of_messages(claim.messages)
-        return self._settle("delete", place, about, claim.messages, partial(delete, **options))
+        return self._settle_claim("delete", claim, partial(delete, **options))
 
-    def _release(self, place: Place, messages: Sequence[Message], release: Callable[[], Any]) -> Any:
-        return self._settle("release", place, of_messages(messages), messages, release)
+    def _release_claim(self, claim: MessageClaim, release: Callable[[], int]) -> int:
+        return self._settle_claim("release", claim, release)
 
-    def _settle(self, name: str, place: Place, about: Attributes, messages: Sequence[Any], settle: Callable[[], _T]) -> _T:
+    def _settle_claim(self, name: str, claim: MessageClaim, settle: Callable[[], int]) -> int:
+        return self._settle(name, _of_feed(claim.feed), of_messages(claim.messages), claim.messages, settle, counts=True)
+
+    def _settle(
+        self,
+        name: str,
+        place: Place,
+        about: Attributes,
+        messages: Sequence[Any],
+        settle: Callable[[], _T],
+        *,
+        counts: bool = False,
+    ) -> _T:
+        """Settle messages in a span.
+
+        :param counts: the answer is the number of messages: some may have been gone before.
+        """
         with self._telemetry.operation(name, "settle", place, SpanKind.CLIENT, about, self._telemetry.links(messages)) as operation:
             answer = settle()
             if answer is Verdict.LOST:
                 operation.fail(LeaseLostError.__qualname__, "the lease was lost")
+            if counts and isinstance(answer, int) and "messaging.message.id" not in about:
+                operation.note(messaging__batch__message_count=answer)
             return answer
 
 
-def _replace(of: object, **verbs: Callable[..., Any]) -> None:
-    """Let these functions be called in place of verbs of an object. Each gets the verb first, and then the arguments."""
-    for name, function in verbs.items():
-        setattr(of, name, _instead(getattr(type(of), name).__get__(of), function))
+def _of_feed(feed: Feed) -> Place:
+    return Place(feed.name)
 
 
-def _instead(verb: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(verb)
-    def call(*args: Any, **options: Any) -> Any:
-        return function(verb, *args, **options)
+def _of_cursor(cursor: Cursor | SharedCursor) -> Place:
+    return Place(cursor.feed.name, cursor.name)
 
-    return call
+
+def _claimed(claimed: Span | MessageClaim | None) -> Sequence[Message]:
+    return () if claimed is None else claimed.messages
+
+
+def _found(watcher: Watcher, call: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """What a verb returns is watched, too."""
+
+    def found(of: object, verb: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+        answer = verb(*args, **options) if call is None else call(of, verb, *args, **options)
+        if answer is not None:
+            watcher(answer)
+        return answer
+
+    return found
+
+
+def _listed(given: Any) -> Any:
+    """What is given as an iterable, as a list: a generator can be read once."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, list | tuple | str | bytes | Mapping) else given

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from opentelemetry import propagate
@@ -236,7 +237,7 @@ def test_a_database_is_watched_once_and_its_queues_stay_the_same(open_db: Callab
     trace_enqueues(db)
     assert db.queue(name) is before
     before.enqueue("a")
-    assert (len(first.spans), len(seen.spans)) == (0, 1)
+    assert (len(first.spans), len(seen.spans)) == (1, 0)
     (job,) = before.claim()
     assert job.headers.keys() == {"tenant", "traceparent"}
 
@@ -259,6 +260,40 @@ def test_a_propagator_that_raises_takes_no_job_away(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
         "OpenTelemetry's propagator cannot read the headers of a job or message: there is no link to where it was sent"
     ]
+
+
+@SQLITE
+def test_an_execution_is_one_span_however_often_its_worker_is_instrumented(db: QueueDB, queue: Queue, seen: Seen) -> None:
+    worker = Worker(db, queue.name, schedules=False)
+    for of in (db, worker, worker):
+        seen.watch(of)
+    worker.handles("a")(lambda job: None)
+    queue.enqueue("a")
+    worker.run(until_empty=True)
+    assert [span.name.split()[0] for span in seen.spans] == ["enqueue", "claim", "process", "complete"]
+
+
+@SQLITE
+@pytest.mark.parametrize("first", [True, False])
+def test_two_that_watch_a_queue_both_see_its_verbs(open_db: Callable[..., QueueDB], name: str, seen: Seen, first: bool) -> None:
+    db, calls = open_db(), list[str]()
+
+    def watch(queue: Queue) -> None:
+        before = queue.enqueue
+
+        def enqueue(kind: str, *args: Any, **options: Any) -> Any:
+            calls.append(kind)
+            return before(kind, *args, **options)
+
+        queue.enqueue = enqueue  # type: ignore[method-assign, assignment]
+
+    if not first:
+        seen.watch(db)
+    db.watch(queues=watch)
+    if first:
+        seen.watch(db)
+    assert db.queue(name).enqueue("k")
+    assert (calls, len(seen.spans)) == (["k"], 1)
 
 
 @SQLITE

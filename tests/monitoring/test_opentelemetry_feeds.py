@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -194,5 +196,62 @@ def test_a_feed_is_watched_once(open_db: Callable[..., QueueDB], name: str, seen
         one.watch(db)
     before.publish("a")
     db.feed(f"{name}.2").publish("a")
-    assert (len(first.spans), len(seen.spans)) == (0, 2)
-    assert "publish_many" not in vars(open_db().feed(name))
+    assert (len(first.spans), len(seen.spans)) == (2, 0)
+    assert type(before) is not Feed
+    assert type(open_db().feed(name)) is Feed
+
+
+@SQLITE
+def test_what_is_watched_is_freed_with_its_last_reference(db: QueueDB, name: str, seen: Seen) -> None:
+    """Without the garbage collector, which looks seldom: a span has messages of any size."""
+    db.feeds.set(f"{name}.claims", claims=True)
+    for of in (db.feed(name), db.feed(f"{name}.claims")):
+        of.publish_many([("k", number) for number in range(10)])
+    seen.watch(db)
+    gc.disable()
+    try:
+        shared = db.feed(name).shared("all")
+        span, claim, cursor = shared.claim(2), db.feed(f"{name}.claims").claim(2), db.feed(name).cursor("one")
+        assert span is not None
+        assert claim is not None
+        assert span.complete(span.messages[0])
+        gone: list[weakref.ref[object]] = [weakref.ref(one) for one in (shared, span, claim, cursor)]
+        del shared, span, claim, cursor
+        assert [one() for one in gone] == [None] * 4
+        assert db.feed(name).shared("all").claim(2) is not None  # nothing else holds the cursor
+    finally:
+        gc.enable()
+
+
+@SQLITE
+def test_what_a_generator_gives_is_counted(db: QueueDB, name: str, seen: Seen) -> None:
+    db.feeds.set(name, claims=True)
+    seen.watch(db)
+    feed = db.feed(name)
+    ids = feed.publish_many(("k", number) for number in range(3))
+    assert feed.publish_many([]) == feed.publish_many(iter(())) == []
+    assert feed.delete(one for one in ids) == 3
+    assert feed.delete(ids) == 0
+    names = [(span.name.split()[0], about(span)["messaging.batch.message_count"]) for span in seen.spans]
+    assert names == [("publish", 3), ("delete", 3), ("delete", 0)]
+
+
+@SQLITE
+def test_a_span_whose_rest_is_released_is_no_completion(db: QueueDB, feed: Feed, seen: Seen) -> None:
+    seen.watch(db)
+    feed.publish_many([("k", number) for number in range(3)])
+    span = feed.shared("all").claim()
+    assert span is not None
+    assert span.complete(span.messages[1])
+    assert span.settle([span.messages[0].seq], release=True)
+    completed, released = seen.spans[-2:]
+    assert (completed.name.split()[0], about(completed)["messaging.message.id"]) == ("complete", span.messages[1].position)
+    assert released.name.split()[0] == "release"
+
+
+def test_a_message_has_one_id_or_none_before_it_has_a_number(db: QueueDB, feed: Feed, seen: Seen) -> None:
+    seen.watch(db)
+    published = feed.publish("k")
+    (message,) = feed.read().messages
+    ids = [about(span).get("messaging.message.id") for span in seen.spans]
+    assert ids == [published if published == message.position else None, message.position]
