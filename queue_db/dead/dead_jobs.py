@@ -40,7 +40,7 @@ class DeadJobs:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
         Without a queue there are two statements or more for each queue that has dead jobs. If more than 100 have some, there are
-        about 100 statements, and one of them reads and sorts all dead jobs.
+        about 100 statements for their names, and one or two that read and sort all dead jobs.
 
         :param newest: those that died last come first; also the pages after it are read with ``newest``.
         :param error_class: only jobs that died by an exception of this class; empty: by a failure with a reason in its place.

@@ -109,12 +109,13 @@ def test_pages_of_the_dead_of_many_queues_take_as_many_statements_as_those_of_10
         rows = [{**same, "id": number, "queue": f"q{number}", "died_at": at} for number, at in deaths.items()]
         with db.database.engine.begin() as connection:
             connection.execute(insert(db.store.tables.dead), rows)
+        db.dead.count()  # the first statement checks the version of the tables
         for newest in (False, True):
             listed: list[Job] = []
             while True:
                 with counted_statements(db.database.engine) as statements:
                     page = db.dead.list(limit=60, after=listed[-1] if listed else None, newest=newest)
-                assert len(statements) <= 103
+                assert len(statements) <= 103  # 101 names; the page begins among those of one time
                 listed += page
                 if not page:
                     break
