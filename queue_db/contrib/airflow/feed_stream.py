@@ -74,9 +74,12 @@ class Broadcast:
         if watcher not in self.watchers:
             # The page was read before the trigger joined. The reader goes back to its position.
             return []
-        found = [message for message in self.messages if message.seq > watcher.seen]
-        watcher.seen = max(watcher.seen, self.messages[-1].seq)
-        return found
+        return [message for message in self.messages if message.seq > watcher.seen]
+
+    def passed(self, watcher: Watcher) -> None:
+        """A trigger has made all its events of this page. One that is cancelled between two of them has not."""
+        if watcher in self.watchers:
+            watcher.seen = max(watcher.seen, self.messages[-1].seq)
 
 
 @dataclass(eq=False)
@@ -158,7 +161,8 @@ class FeedReader(SharedStreamProducer):
                     yield broadcast, broadcast
                 elif not page.behind:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._watchers.changed.wait(), self._poll)
+                        async with asyncio.timeout(self._poll):
+                            await self._watchers.changed.wait()
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Acknowledge pages whose events Airflow has stored.

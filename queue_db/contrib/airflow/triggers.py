@@ -101,6 +101,7 @@ class FeedTrigger(BaseEventTrigger):
                 async for broadcast in shared_stream:
                     for event in self._events(broadcast.new_to(watcher)):
                         yield event
+                    broadcast.passed(watcher)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """The same without a shared reader: for tests, and for who drives triggers by hand.

@@ -249,6 +249,27 @@ def test_events_that_are_never_stored_are_not_acknowledged(feed: Feed) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("stored", [0, 1, 20])
+def test_a_trigger_that_is_cancelled_within_a_page_loses_nothing(feed: Feed, stored: int) -> None:
+    """Airflow cancels a trigger whose asset is gone or changed, also between two events of a page."""
+    feed.publish_many([("k", number) for number in range(PAGE)])
+
+    async def run() -> None:
+        airflow = Triggerer()
+        airflow.start(trigger(feed, "c"))
+        while not airflow.logging or len(airflow.fired["c"]) < stored:
+            await asyncio.sleep(0)
+        airflow.store()
+        await airflow.stop("c")
+        assert len(airflow.fired["c"]) < PAGE
+        airflow.start(trigger(feed, "c"))
+        await until(lambda: PAGE - 1 in airflow.payloads("c"), f"behind: {behind(feed)}")
+        await airflow.stop_all()
+        assert set(airflow.payloads("c")) == set(range(PAGE))
+
+    asyncio.run(run())
+
+
 def test_two_triggers_with_one_cursor_are_told(feed: Feed) -> None:
     async def run() -> None:
         airflow = Triggerer()

@@ -36,6 +36,7 @@ class Triggerer:
         self.manager = SharedStreamManager(**options)
         self.fired: dict[str, list[Any]] = {}
         self.errors: dict[str, Exception] = {}
+        self.logging = False
         self._seqs: list[int] = []
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ids: dict[str, int] = {}
@@ -72,6 +73,8 @@ class Triggerer:
         stream = self.manager.subscribe(trigger_id=number, trigger=trigger, key=key)
         try:
             async for event in trigger.filter_shared_stream(stream):
+                self.logging = True
+                await asyncio.sleep(0)  # Airflow writes to its log here, in a thread
                 seq = self.manager.bind_pending_event(trigger_id=number, key=key)
                 if seq is not None:
                     self._seqs.append(seq)
