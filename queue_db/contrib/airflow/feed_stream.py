@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,8 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from queue_db.aio import AsyncCursor
 from queue_db.contrib.airflow.connections import database
-from queue_db.errors import FeedError
+from queue_db.contrib.airflow.outages import Outage
+from queue_db.errors import FeedError, StorageError
 from queue_db.feeds import Message
 
 #: Messages of a page.
@@ -136,48 +137,71 @@ class FeedReader(SharedStreamProducer):
         self._poll = poll
         self._watchers = watchers_of(stream)
         self._pages = 0
+        self._opened = AsyncExitStack()
 
     async def open_stream(self) -> AsyncIterator[tuple[Broadcast, Broadcast]]:
-        """Pages, each with itself as what :meth:`advance` gets."""
-        async with database(self._conn_id) as db:
-            feed = db.feed(self._feed)
-            reached, position = 0, ""
-            while True:
-                self._watchers.changed.clear()
-                for watcher in self._watchers.newcomers():
-                    if not position or watcher.cursor.seq < reached:
-                        reached, position = watcher.cursor.seq, watcher.cursor.position
-                if not position or self._pages >= MOST_PAGES:
-                    await self._watchers.changed.wait()
-                    continue
+        """Pages, each with itself as what :meth:`advance` gets.
+
+        :raises StorageError: the database has not answered for ten minutes, or refuses the login or the tables.
+        """
+        # Open until aclose: Airflow still calls advance when this has ended, and the last trigger has left.
+        db = await self._opened.enter_async_context(database(self._conn_id))
+        feed = db.feed(self._feed)
+        outage = Outage(f"feed {self._feed!r}", self._poll)
+        reached, position = 0, ""
+        while True:
+            self._watchers.changed.clear()
+            for watcher in self._watchers.newcomers():
+                if not position or watcher.cursor.seq < reached:
+                    reached, position = watcher.cursor.seq, watcher.cursor.position
+            if not position or self._pages >= MOST_PAGES:
+                await self._watchers.changed.wait()
+                continue
+            try:
                 page = await feed.read(position, PAGE, on_trimmed="skip")
-                if page.skipped:
-                    log.warning("feed %r: %d messages were deleted before they were read", self._feed, page.skipped)
-                position = page.position
-                if page.messages:
-                    reached = page.messages[-1].seq
-                    self._pages += 1
-                    broadcast = Broadcast(page.messages, self._watchers.established())
-                    yield broadcast, broadcast
-                elif not page.behind:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(self._poll):
-                            await self._watchers.changed.wait()
+            except StorageError as error:
+                await asyncio.sleep(outage.pause(error))
+                continue
+            outage.over()
+            if page.skipped:
+                log.warning("feed %r: %d messages were deleted before they were read", self._feed, page.skipped)
+            position = page.position
+            if page.messages:
+                reached = page.messages[-1].seq
+                self._pages += 1
+                broadcast = Broadcast(page.messages, self._watchers.established())
+                yield broadcast, broadcast
+            elif not page.behind:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._poll):
+                        await self._watchers.changed.wait()
+
+    async def aclose(self) -> None:
+        """Close the database, unless others use it."""
+        await self._opened.aclose()
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Acknowledge pages whose events Airflow has stored.
 
-        :raises FeedError: the events of some trigger are not stored, or a cursor was lost. Airflow then ends the stream, and starts
-            the triggers again, which read again what is not acknowledged.
+        :raises FeedError: the events of some trigger are not stored, or a cursor was lost; what comes before them, and the other
+            cursors, are acknowledged. Airflow then ends the stream, and starts the triggers again, which read again what is not.
         """
         reached: dict[Watcher, Message] = {}
+        wrong: list[FeedError] = []
         for broadcast, outcome in batch:
-            if outcome.failed or outcome.rejected:
-                raise FeedError(f"feed {self._feed!r}: {outcome.failed + outcome.rejected} triggers have not stored their events")
+            if missing := outcome.failed + outcome.rejected:
+                # Airflow does not say which triggers: nobody's cursor may pass this page.
+                wrong.append(FeedError(f"feed {self._feed!r}: {missing} triggers have not stored their events"))
+                break
             last = broadcast.messages[-1]
             # A trigger that ended just before the page was handed out was not given it.
             reached.update((watcher, last) for watcher in broadcast.watchers if watcher.seen >= last.seq)
         for watcher, last in reached.items():
-            await watcher.acknowledge(last)
+            try:
+                await watcher.acknowledge(last)
+            except FeedError as error:
+                wrong.append(error)
+        if wrong:
+            raise wrong[0]
         self._pages -= len(batch)
         self._watchers.changed.set()

@@ -13,7 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout
 
 from queue_db.contrib.airflow.connections import DEFAULT
 from queue_db.contrib.airflow.hook import QueueHook
-from queue_db.contrib.airflow.triggers import JobTrigger, look, passes
+from queue_db.contrib.airflow.outages import passes
+from queue_db.contrib.airflow.triggers import JobTrigger, check_poll, look
 from queue_db.errors import ArgumentError, DuplicateJobError, StorageError
 
 #: Seconds for which a unique key of a task stays taken.
@@ -34,6 +35,7 @@ class EnqueueOperator(BaseOperator):
     :param unique_for: seconds; a week.
     :param options: further arguments of :meth:`queue_db.Queue.enqueue`: ``delay``, ``priority``, ``group``, ``max_attempts`` …
     :param conn_id: the id of the Airflow connection.
+    :raises ArgumentError: ``options`` has ``unique_key`` or ``unique_for``.
     """
 
     template_fields: ClassVar[Sequence[str]] = ("queue_name", "kind", "payload", "unique_key", "options", "conn_id")
@@ -52,6 +54,8 @@ class EnqueueOperator(BaseOperator):
         **of_task: Any,
     ) -> None:
         super().__init__(**of_task)
+        if twice := sorted({"unique_key", "unique_for"} & set(options or {})):
+            raise ArgumentError(argument="options", problem=f" must not have {' and '.join(twice)}: give it to the operator itself")
         self.queue_name = queue_name
         self.kind = kind
         self.payload = payload
@@ -91,7 +95,7 @@ class WaitForJob(BaseOperator):
     :param if_gone: ``fail`` or ``succeed`` if nothing is left of the job.
     :param poll: seconds before the triggerer's first look at the job, and between two.
     :param conn_id: the id of the Airflow connection.
-    :raises ArgumentError: ``if_gone`` is something else.
+    :raises ArgumentError: ``if_gone`` is something else, or ``timeout`` or ``poll`` is not above 0.
     """
 
     template_fields: ClassVar[Sequence[str]] = ("job_id", "conn_id")
@@ -109,6 +113,9 @@ class WaitForJob(BaseOperator):
         super().__init__(**of_task)
         if if_gone not in {"fail", "succeed"}:
             raise ArgumentError(argument="if_gone", problem=f" must be 'fail' or 'succeed', and is {if_gone!r}")
+        if timeout is not None and not timeout > 0:
+            raise ArgumentError(argument="timeout", problem=f" must be above 0 seconds or None, and is {timeout!r}")
+        check_poll(poll)
         self.job_id = job_id
         self.timeout = timeout
         self.if_gone = if_gone

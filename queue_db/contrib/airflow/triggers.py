@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from queue_db import Job, QueueDB
 from queue_db.aio import AsyncQueueDB
 from queue_db.contrib.airflow.connections import DEFAULT, database
 from queue_db.contrib.airflow.feed_stream import PAGE, Broadcast, FeedReader, watchers_of
+from queue_db.contrib.airflow.outages import Outage
 from queue_db.errors import (
     ArgumentError,
     JobDeadError,
@@ -23,15 +23,8 @@ from queue_db.errors import (
     JobNotFoundError,
     PayloadError,
     StorageError,
-    TransientStorageError,
 )
 from queue_db.feeds import Message
-
-#: Seconds for which a trigger that waits for a job bears a database that does not answer.
-OUTAGE = 600.0
-
-#: Seconds between two tries meanwhile, at most.
-_LONGEST_PAUSE = 30.0
 
 log = logging.getLogger("queue_db.airflow")
 
@@ -43,7 +36,8 @@ class FeedTrigger(BaseEventTrigger):
     again, with the same ``position``: that is the key for those who must not act twice. All triggers of a triggerer that watch one
     feed share its reader. The triggerer that Airflow gives the trigger to takes the cursor over from the earlier one.
 
-    The payload of an event has ``feed``, ``position``, ``kind``, ``key``, ``payload``, ``headers`` and ``published_at``.
+    The payload of an event has ``feed``, ``position``, ``kind``, ``key``, ``payload``, ``headers`` and ``published_at``; and
+    ``error`` if the payload cannot be read, and so is None.
 
     :param feed: the name of the feed.
     :param cursor: the name of the cursor, for this trigger alone.
@@ -69,7 +63,7 @@ class FeedTrigger(BaseEventTrigger):
         super().__init__()
         if isinstance(kinds, str):
             raise ArgumentError(argument="kinds", problem=f" must be a list of names: [{kinds!r}]")
-        _check_poll(poll)
+        check_poll(poll)
         self.feed = feed
         self.cursor = cursor
         self.kinds = None if kinds is None else sorted(set(kinds))
@@ -130,17 +124,18 @@ class FeedTrigger(BaseEventTrigger):
 
 
 def _described(message: Message) -> dict[str, Any]:
+    described: dict[str, Any] = {}
     try:
-        payload = message.payload
+        described["payload"] = message.payload
     except PayloadError as error:
         # The trigger would fail at it for ever, and nobody would get the messages behind it.
         log.warning("%r is handed over without its payload: %s", message, error)
-        payload = None
+        described |= {"payload": None, "error": str(error)}
     return {
         "position": message.position,
         "kind": message.kind,
         "key": message.key,
-        "payload": payload,
+        **described,
         "headers": dict(message.headers),
         "published_at": message.published_at.isoformat(),
     }
@@ -160,7 +155,7 @@ class JobTrigger(BaseTrigger):
 
     def __init__(self, *, job_id: int, poll: float = 5.0, conn_id: str = DEFAULT) -> None:
         super().__init__()
-        _check_poll(poll)
+        check_poll(poll)
         self.job_id = job_id
         self.poll = poll
         self.conn_id = conn_id
@@ -174,29 +169,20 @@ class JobTrigger(BaseTrigger):
 
         :raises StorageError: the database has not answered for ten minutes, or refuses the login or the tables.
         """
-        pause, away_since = self.poll, None
+        pause, outage = self.poll, Outage(f"job {self.job_id}", self.poll)
         while True:
             # Also before the first look: Airflow fails a task that is resumed before its scheduler has seen that it waits.
             await asyncio.sleep(_about(pause))
             try:
                 async with database(self.conn_id) as db:
                     while (found := await _look(db, self.job_id)) is None:
-                        pause, away_since = self.poll, None
-                        await asyncio.sleep(_about(pause))
+                        outage.over()
+                        await asyncio.sleep(_about(self.poll))
             except StorageError as error:
-                away_since = away_since or time.monotonic()
-                if not passes(error) or time.monotonic() - away_since > OUTAGE:
-                    raise
-                log.warning("job %d: the database does not answer, and is asked again: %s", self.job_id, error)
-                pause = max(self.poll, min(2 * pause, _LONGEST_PAUSE))
+                pause = outage.pause(error)
             else:
                 yield TriggerEvent({"job_id": self.job_id, **found})
                 return
-
-
-def passes(error: StorageError) -> bool:
-    """Whether the database may answer later."""
-    return error.server_away or isinstance(error, TransientStorageError)
 
 
 async def _look(db: AsyncQueueDB, job_id: int) -> dict[str, Any] | None:
@@ -241,6 +227,7 @@ def _about(seconds: float) -> float:
     return seconds * random.uniform(0.9, 1.1)
 
 
-def _check_poll(poll: float) -> None:
+def check_poll(poll: float) -> None:
+    """Refuse a ``poll`` that is not above 0."""
     if not poll > 0:
         raise ArgumentError(argument="poll", problem=f" must be above 0 seconds, and is {poll!r}")

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import pytest
 import triggerer
+from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 from sqlalchemy import Engine, event
 from triggerer import PATIENCE, Triggerer, until
 
+from queue_db import QueueDB
 from queue_db.aio import AsyncFeed
-from queue_db.contrib.airflow.feed_stream import MOST_PAGES, PAGE, Watchers, watchers_of
+from queue_db.contrib.airflow.connections import database
+from queue_db.contrib.airflow.feed_stream import MOST_PAGES, PAGE, Broadcast, FeedReader, Watchers, watchers_of
 from queue_db.contrib.airflow.triggers import FeedTrigger
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, FeedError, TransientStorageError
 from queue_db.feeds import Feed
 
 # One process imports Airflow, which takes seconds, and is copied for each triggerer.
@@ -266,6 +270,125 @@ def test_a_trigger_that_is_cancelled_within_a_page_loses_nothing(feed: Feed, sto
         await until(lambda: PAGE - 1 in airflow.payloads("c"), f"behind: {behind(feed)}")
         await airflow.stop_all()
         assert set(airflow.payloads("c")) == set(range(PAGE))
+
+    asyncio.run(run())
+
+
+def test_what_is_stored_when_the_last_trigger_stops_is_acknowledged(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow may acknowledge it when the reader has ended."""
+
+    async def run() -> None:
+        ended, open_stream, advance = asyncio.Event(), FeedReader.open_stream, FeedReader.advance
+
+        async def ending(self: FeedReader) -> Any:
+            try:
+                async with aclosing(open_stream(self)) as pages:  # type: ignore[type-var]
+                    async for page in pages:
+                        yield page
+            finally:
+                ended.set()
+
+        async def late(self: FeedReader, batch: Any) -> None:
+            await ended.wait()
+            await advance(self, batch)
+
+        monkeypatch.setattr(FeedReader, "open_stream", ending)
+        monkeypatch.setattr(FeedReader, "advance", late)
+        airflow = Triggerer()
+        airflow.start(trigger(feed, "c"))
+        await asyncio.to_thread(feed.publish_many, [("k", number) for number in range(50)])
+        await until(lambda: len(airflow.fired["c"]) == 50)
+        watchers = watchers_of(trigger(feed, "c").shared_stream_key())
+        await until(lambda: watchers.by_cursor["c"].seen)
+        airflow.store()
+        await airflow.stop("c")
+        assert await asyncio.to_thread(behind, feed) == {"c": 0}
+
+    asyncio.run(run())
+
+
+def test_a_lost_cursor_does_not_keep_the_others_back(feed: Feed) -> None:
+    async def run() -> None:
+        airflow = Triggerer()
+        watchers = watchers_of(trigger(feed, "lost").shared_stream_key())
+        for name in ("lost", "other"):  # in this order they are acknowledged
+            airflow.start(trigger(feed, name))
+            await until(lambda: name in watchers.by_cursor)  # noqa: B023
+        await asyncio.to_thread(feed.cursor, "lost", take_over=True)
+        await asyncio.to_thread(feed.publish_many, [("k", number) for number in range(PAGE)])
+        await until(lambda: len(airflow.fired["lost"]) == len(airflow.fired["other"]) == PAGE)
+        airflow.store()
+        await until(lambda: len(airflow.errors) == 2)
+        assert "cursor 'lost' of feed" in str(airflow.errors["other"])
+        assert await asyncio.to_thread(behind, feed) == {"lost": PAGE, "other": 0}
+        await airflow.stop_all()
+
+    asyncio.run(run())
+
+
+def test_pages_before_one_that_is_not_stored_are_acknowledged(feed: Feed) -> None:
+    feed.publish_many([("k", number) for number in range(3)])
+
+    async def run() -> None:
+        async with database("queue_db_default") as opened:
+            cursor = await opened.feed(feed.name).cursor("c", start="start")
+            messages = await cursor.read(3)
+            reader = FeedReader("stream", "queue_db_default", feed.name, 1)
+            with watchers_of("stream").joined(cursor, "c") as watcher:
+                pages = [Broadcast([message], [watcher]) for message in messages]
+                for page in pages:
+                    page.passed(watcher)
+                outcomes = [AdvanceOutcome(1, 0), AdvanceOutcome(0, 1), AdvanceOutcome(1, 0)]
+                with pytest.raises(FeedError, match="1 triggers have not stored"):
+                    await reader.advance([AdvanceItem(*item) for item in zip(pages, outcomes, strict=True)])
+
+    asyncio.run(run())
+    assert behind(feed) == {"c": 2}
+
+
+def test_a_reader_bears_a_database_that_is_away(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, away = AsyncFeed.read, []
+
+    async def failing(self: AsyncFeed, *args: Any, **kwargs: Any) -> Any:
+        if len(away) < 3:
+            away.append(TransientStorageError("the server is away"))
+            raise away[-1]
+        return await read(self, *args, **kwargs)
+
+    monkeypatch.setattr(AsyncFeed, "read", failing)
+    feed.publish("k", 1)
+
+    async def run() -> None:
+        airflow = Triggerer()
+        airflow.start(trigger(feed, "c"))
+        await until(lambda: airflow.fired["c"] or airflow.errors)
+        assert airflow.errors == {}
+        assert len(away) == 3
+        await airflow.stop_all()
+
+    asyncio.run(run())
+
+
+class Words:
+    """A codec whose texts are not JSON."""
+
+    def encode(self, payload: Any) -> str:
+        return "".join(payload)
+
+    def decode(self, text: str) -> Any:
+        return text
+
+
+def test_an_event_says_that_its_payload_cannot_be_read(feed: Feed) -> None:
+    with QueueDB(os.environ["QUEUE_DB_TEST_URL"], codec=Words()) as other:
+        other.feed(feed.name).publish("k", "no JSON")
+
+    async def run() -> None:
+        stream = trigger(feed, "c").run()
+        found = (await anext(stream)).payload
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert found["payload"] is None
+        assert "cannot be decoded" in found["error"]
 
     asyncio.run(run())
 

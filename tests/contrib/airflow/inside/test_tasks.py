@@ -105,6 +105,25 @@ def test_a_connection_is_a_database() -> None:
     )
     assert str(address_of(chosen).url) == "mariadb://h/d"
     assert address_of(chosen).table == "jobs"
+    numbers = json.dumps({"query": {"connect_timeout": 10, "sslpassword": SECRET}, "async_query": {"timeout": 1.5}})
+    found = address_of(Connection(conn_id="c", conn_type="postgres", host="h", schema="d", extra=numbers))
+    assert found.url.query == {"connect_timeout": "10", "sslpassword": SECRET}
+    assert found.async_url.query == {"timeout": "1.5"}
+    assert f"{found}" == f"{found!r}" == "<postgresql://h/d table='jobs'>"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "for_asyncio"),
+    [
+        ("postgresql", "postgresql"),
+        ("postgresql+psycopg2", "postgresql"),
+        ("postgresql+psycopg", "postgresql+psycopg"),
+        ("mariadb+pymysql", "mariadb"),
+    ],
+)
+def test_a_driver_in_the_dialect_is_for_threads(dialect: str, for_asyncio: str) -> None:
+    found = address_of(Connection(conn_id="c", conn_type="queue_db", host="h", schema="d", extra=json.dumps({"dialect": dialect})))
+    assert (found.url.drivername, found.async_url.drivername) == (dialect, for_asyncio)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +134,16 @@ def test_a_connection_is_a_database() -> None:
         ({"conn_type": "queue_db", "extra": '{"dialect": "oracle"}'}, "unknown database scheme 'oracle'"),
         ({"conn_type": "postgres", "extra": '{"sslmode": "require"}'}, "sslmode"),
         ({"conn_type": "queue_db", "extra": "[1]"}, "a list or text"),
+        ({"conn_type": "postgres", "extra": '{"query": "sslmode=require"}'}, "query .* must be an object"),
+        ({"conn_type": "postgres", "extra": '{"async_query": [1]}'}, "async_query .* must be an object"),
+        ({"conn_type": "postgres", "extra": '{"query": {"a": "b", "sslmode": {"x": 1}}}'}, "wrong are sslmode"),
+        ({"conn_type": "postgres", "extra": '{"table": 5, "schema": []}'}, "a text in table and in schema"),
+        ({"conn_type": "sqlite", "host": None}, "needs the path"),
     ],
 )
 def test_a_wrong_connection_is_refused_with_the_fix(connection: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named) as raised:
-        address_of(Connection(conn_id="c", host="h", login="u", password=SECRET, **connection))
+        address_of(Connection(**{"conn_id": "c", "host": "h", "login": "u", "password": SECRET, **connection}))
     assert SECRET not in str(raised.value)
 
 
@@ -172,6 +196,12 @@ def test_a_retried_task_enqueues_once_and_a_cleared_one_again(queue: Queue) -> N
     mapped = operator.execute(task(run_id=run, map_index=1))
     assert len({first, cleared, mapped}) == 3
     assert queue.stats().available == 2
+
+
+@pytest.mark.parametrize("name", ["unique_key", "unique_for"])
+def test_the_key_is_not_an_option(name: str) -> None:
+    with pytest.raises(ArgumentError, match=name):
+        EnqueueOperator(task_id="t", queue_name="q", kind="k", options={name: 5})
 
 
 def test_without_a_key_a_retried_task_enqueues_twice(queue: Queue) -> None:
@@ -245,8 +275,12 @@ def test_the_task_hands_over_the_id_and_the_timeout(queue: Queue) -> None:
     assert raised.value.timeout == timedelta(seconds=60)
     with pytest.raises(ArgumentError, match="has the task that enqueues it run"):
         WaitForJob(task_id="w", job_id="None").execute({})
-    with pytest.raises(ArgumentError, match="if_gone"):
-        WaitForJob(task_id="w", job_id=1, if_gone="maybe")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"if_gone": "maybe"}, {"poll": 0}, {"timeout": -5}, {"timeout": 0}])
+def test_a_wrong_wait_is_refused_in_the_dag(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        WaitForJob(task_id="w", job_id=1, **wrong)
 
 
 def test_what_is_done_is_not_waited_for(db: QueueDB, queue: Queue) -> None:
