@@ -81,7 +81,7 @@ def url_of(
     Of SQLite the path is ``database``, or else ``host``, and the other parts are not used.
 
     :param scheme: the first word of a URL, with or without a driver: ``postgresql``, ``mysql+pymysql``.
-    :raises ConfigurationError: the scheme is unknown.
+    :raises ConfigurationError: the scheme is unknown, or SQLite has no path.
     """
     known = registered()
     scheme = _ALIASES.get(scheme, scheme)

@@ -57,6 +57,8 @@ def test_a_url_is_made_of_the_parts_that_another_program_has() -> None:
     assert str(url_of("sqlite+aiosqlite", host="/a/b.db")) == "sqlite+aiosqlite:////a/b.db"
     with pytest.raises(ConfigurationError, match="unknown database scheme 'oracle'; use one of: mariadb, mysql"):
         url_of("oracle", host="h")
+    with pytest.raises(ConfigurationError, match="needs the path of its file"):
+        url_of("sqlite", host="", user="u")
 
 
 def test_a_port_beside_the_hosts_of_an_object_is_the_port_of_each_without_one() -> None:

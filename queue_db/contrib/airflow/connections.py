@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from airflow.sdk.bases.hook import BaseHook
 from sqlalchemy import URL
+from sqlalchemy.exc import NoSuchModuleError
 
 from queue_db import QueueDB, url_of
 from queue_db.aio import AsyncQueueDB
@@ -25,14 +26,17 @@ _SCHEMES = {"queue_db": None, "postgres": "postgresql", "mysql": "mysql", "sqlit
 _KNOWN = ("dialect", "query", "async_query", "table", "schema")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Address:
-    """A database and the tables in it. The password is not part of its text."""
+    """A database and the tables in it. Its text has neither the password nor the options of the driver, which may hold secrets."""
 
     url: URL
     async_url: URL
     table: str = "jobs"
     schema: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.url.set(query={})} table={self.table!r}>"
 
     def open(self) -> QueueDB:
         """Open it for threads; the caller closes it."""
@@ -65,12 +69,44 @@ def address_of(connection: Any) -> Address:
         password=connection.password,
         database=connection.schema,
     )
-    query = extra.get("query", {})
+    query = _query(extra, "query", named)
+    wrong = [name for name in ("table", "schema") if not isinstance(extra.get(name, ""), str)]
+    if wrong:
+        raise ConfigurationError(f"the extra of {named} must have a text in {' and in '.join(wrong)}")
     return Address(
         url.update_query_dict(query),
-        url.update_query_dict(extra.get("async_query", query)),
+        _of_both(url).update_query_dict(_query(extra, "async_query", named) if "async_query" in extra else query),
         **{name: extra[name] for name in ("table", "schema") if name in extra},
     )
+
+
+def _of_both(url: URL) -> URL:
+    """Without the driver that the URL names, unless it is one for asyncio, too."""
+    try:
+        return url if url.get_dialect(_is_async=True).is_async else url.set(drivername=url.get_backend_name())
+    except NoSuchModuleError:
+        return url  # opening it says so
+
+
+def _query(extra: dict[str, Any], name: str, named: str) -> dict[str, str | list[str]]:
+    """Options of a driver, as texts."""
+    given = extra.get(name, {})
+    options = {} if not isinstance(given, dict) else {option: _text(value) for option, value in given.items()}
+    wrong = sorted(option for option, value in options.items() if value is None)
+    if wrong or not isinstance(given, dict):
+        # The values may be secrets.
+        raise ConfigurationError(
+            f'{name} in the extra of {named} must be an object of texts and numbers, such as {{"connect_timeout": 10}}'
+            + (f"; wrong are {', '.join(wrong)}" if wrong else "")
+        )
+    return {option: value for option, value in options.items() if value is not None}
+
+
+def _text(value: Any) -> str | list[str] | None:
+    """The value of an option; None: it cannot be one."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return value
+    return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
 
 
 def _extra(connection: Any, named: str) -> dict[str, Any]:
