@@ -117,12 +117,18 @@ def test_dbt_enqueues_a_job_with_its_model_or_neither(kind: str, own_url: str, i
         with pytest.raises(AssertionError, match="nowhere"):
             ran(command, shell, tmp_path)
         assert reports.claim(9) == []
+        (tmp_path / "seeds").mkdir()
+        (tmp_path / "seeds" / "names.csv").write_text("name\na\n")
+        seed = [part if part != "run" else "seed" for part in command]
+        ran(seed, shell, tmp_path)
+        assert reports.claim(9) == []
         # Without the condition dbt enqueues also then: this is what would be seen.
         always = re.sub(r"{%.*?%}", "", at_the_end)
         (tmp_path / "dbt_project.yml").write_text(f"{PROJECT}{always}")
         with pytest.raises(AssertionError, match="nowhere"):
             ran(command, shell, tmp_path)
-        assert [job.payload for job in reports.claim(9)] == [{"model": "all"}]
+        ran(seed, shell, tmp_path)
+        assert [job.payload for job in reports.claim(9)] == [{"model": "all"}] * 2
 
 
 @SQLITE
