@@ -152,7 +152,8 @@ class WaitForJob(BaseOperator):
         except TaskDeferralTimeout as error:
             # Airflow's own text does not say which job, nor how long it was waited for.
             raise TaskDeferralTimeout(
-                f"job {self.job_id} was not done within {self._longest()}, and goes on: queue-db jobs show {self.job_id}"
+                f"job {self.job_id} was not done within {self._longest()}, as far as the triggerer saw, and is not cancelled: "
+                f"queue-db jobs show {self.job_id}. Is there a worker of its queue, with a handler of its kind?"
             ) from error
 
     def resume(self, context: Any, event: Mapping[str, Any]) -> Any:
@@ -168,7 +169,7 @@ class WaitForJob(BaseOperator):
             )
         if status == "gone" and self.if_gone == "fail":
             raise AirflowFailException(
-                f"nothing is left of {job}: it was cancelled, or completed by a handler that keeps no result. "
+                f"nothing is left of {job}: it was completed by a handler that keeps no result, cancelled, or never there. "
                 'Give the handler result_ttl=, or this task if_gone="succeed"'
             )
         return event.get("result")
