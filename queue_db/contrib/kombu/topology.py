@@ -69,10 +69,12 @@ class Topology:
             done = found == _EXPIRING and lasts
         if done:
             return
-        # First the job: a sweep that looks at the queue now has lost its lease.
-        job = self.used(queue, _LATER if expires is None else expires)
-        if expires is None or (left is None and not begins):  # its time does not run
-            self._db.queue(EXPIRY).cancel(job)
+        # First the job: a sweep that looks at the queue now has lost its lease. While the time does not run there is none, not even
+        # one to cancel: a process that is killed would leave it.
+        if expires is None:
+            self._db.queue(EXPIRY).cancel(self.used(queue, _LATER))
+        elif begins or left is not None:
+            self.used(queue, expires)
         # The two definitions differ, so that an expiry tells a queue that was declared again without one.
         self._db.routes.set(_ROUTE + queue, drop=True, matched=expires is not None)
         self._db.routes.subscribe(_topic("", queue), _ROUTE + queue, "exact")
@@ -159,12 +161,8 @@ class Topology:
         :param kind: the type of the exchange: ``direct``, ``topic`` or ``fanout``.
         """
         pattern, form = _pattern(exchange, routing_key, kind)
-        # A read, which waits for no writer. A topic that matches may do so by another pattern of the queue.
-        if kind == "topic":
-            there = any(route.name == _ROUTE + queue and (form, pattern) in route.patterns for route in self._db.routes.list())
-        else:
-            there = queue in self.queues_for(exchange, routing_key)
-        if not there:
+        # A read, which waits for no writer. It compares patterns: a routing key that matches may do so by another one of the queue.
+        if not any(route.name == _ROUTE + queue and (form, pattern) in route.patterns for route in self._db.routes.list()):
             self._db.routes.subscribe(pattern, _ROUTE + queue, form)
 
     def unbind(self, queue: str, exchange: str, routing_key: str, kind: str) -> None:

@@ -224,6 +224,8 @@ class Transport(virtual.Transport):
 
     def _take(self, wanted: list[str]) -> bool:
         """Deliver messages of one queue; whether there were any."""
+        if not any(queue in self._promising and queue not in self.topology.temporary for queue in wanted):
+            self._urgent = 0  # nothing waits
         for queue in wanted:
             if queue not in self._promising:
                 continue

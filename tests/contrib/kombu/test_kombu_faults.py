@@ -87,12 +87,14 @@ def test_a_queue_that_is_there_is_published_to_beside_a_write_by_each_new_connec
     assert db.queue(name).stats().available == 3
 
 
-def test_a_binding_of_another_type_is_added_to_that_of_the_same_key(connect, name, open_db):
+@pytest.mark.parametrize(("first", "second"), [("direct", "topic"), ("topic", "direct"), ("fanout", "direct")])
+def test_a_binding_of_another_type_is_added_to_that_of_the_same_key(connect, name, open_db, first, second):
     topology, exchange = Topology(open_db()), f"{name}-x"
     topology.declare(name, None)
-    topology.bind(name, exchange, "a.*", "direct")
-    topology.bind(name, exchange, "a.*", "topic")
-    assert topology.queues_for(exchange, "a.b") == [name]
+    for kind in (first, second):
+        topology.bind(name, exchange, "a.*", kind)
+    topology.unbind(name, exchange, "a.*", first)
+    assert topology.queues_for(exchange, "a.*") == [name]
 
 
 def test_the_definition_of_queues_that_expire_is_that_of_the_routes(open_db):
@@ -295,6 +297,29 @@ def test_a_message_of_control_is_not_overtaken_by_tasks(connect, name, first):
     assert order.index("task", 4) == 14  # and a flood of them lets tasks through
 
 
+def test_control_of_an_idle_worker_is_not_counted(connect, name):
+    here, there = connect(), connect()
+    tasks, control = Queue(f"{name}-tasks"), Queue(f"{name}-control", auto_delete=True)
+    order: list[str] = []
+
+    def got(message):
+        order.append(message.payload)
+        message.ack()
+
+    for queue in (tasks, control):
+        kombu.Consumer(here.channel(), [queue], on_message=got, prefetch_count=1).consume()
+    for _ in range(10):
+        publish(there, "ping", control)
+        here.drain_events(timeout=PATIENCE)
+        with suppress(TimeoutError):
+            here.drain_events(timeout=0)
+    publish(there, "revoke", control)
+    publish(there, "task", tasks)
+    while len(order) < 12:
+        here.drain_events(timeout=PATIENCE)
+    assert order[10:] == ["revoke", "task"]
+
+
 def test_a_broadcast_is_not_overtaken_by_the_task_that_wakes_its_process(connect, name, monkeypatch):
     monkeypatch.setattr(pauses, "SHORTEST", HOURS)  # no polls
     here, there = connect(polling_interval=HOURS), connect()
@@ -360,6 +385,20 @@ def test_the_time_of_auto_delete_begins_with_the_first_consumer(connect, name, o
     topology = Topology(db)
     while topology.exists(name):
         topology.sweep()
+
+
+def test_a_declaration_that_is_killed_does_not_begin_the_time_of_auto_delete(name, open_db, monkeypatch):
+    db, topology = open_db(), Topology(open_db())
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, suppress(KeyboardInterrupt):
+        broken.setattr(type(db.queue(EXPIRY)), "cancel", killed)
+        Topology(db).declare(name, 300.0, begins=False)
+    topology.declare(name, 300.0, begins=False)
+    assert topology.exists(name)
+    assert expiry_of(db, name) is None
 
 
 @pytest.mark.parametrize("found", ["due", "held by a sweep"])
