@@ -49,10 +49,11 @@ def publishing_in(connection: Using | AsyncUsing) -> Iterator[None]:
     given: Any = connection
     if isinstance(given, PoolProxiedConnection):  # engine.raw_connection()
         given = given.driver_connection
-    if not any(hasattr(given, name) for name in ("get_bind", "dialect", "cursor")):
+    is_engine = hasattr(given, "raw_connection")  # a pool of connections, none of which has the transaction
+    if is_engine or not any(hasattr(given, name) for name in ("get_bind", "dialect", "cursor")):
         raise ArgumentError(
             "publishing_in() takes a SQLAlchemy Connection or Session, those for asyncio, or an open connection of a driver or "
-            f"Django, not {given!r:.100}"
+            f"Django, not an object of {type(given).__name__}"  # a URL may have a password
         )
     block = _Block(given)
     before = _block.set(block)

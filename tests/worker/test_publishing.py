@@ -8,7 +8,7 @@ from contextvars import copy_context
 
 import pytest
 from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from queue_db import ArgumentError, ConfigurationError
@@ -75,6 +75,17 @@ def test_a_task_that_outlives_the_block_is_refused():
 @pytest.mark.parametrize("wrong", [None, "shop.db", 7])
 def test_what_is_no_connection_is_refused(wrong):
     with pytest.raises(ArgumentError, match=r"publishing_in\(\) takes a SQLAlchemy Connection"), publishing_in(wrong):
+        pass
+
+
+@pytest.mark.parametrize("engine", [create_engine("sqlite://"), create_async_engine("sqlite+aiosqlite://")])
+def test_an_engine_has_no_transaction(engine):
+    with pytest.raises(ArgumentError, match=r"takes a SQLAlchemy Connection .*Engine$"), publishing_in(engine):
+        pass
+
+
+def test_a_url_is_not_shown():
+    with pytest.raises(ArgumentError, match="not an object of str$"), publishing_in("postgresql://shop:secret@db/shop"):
         pass
 
 
