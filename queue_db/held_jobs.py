@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from itertools import count
 from types import TracebackType
 from typing import Self
 
 from queue_db import arguments
 from queue_db.concurrency.forks import reset_after_fork
+from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.leased_job import LeasedJob
+from queue_db.queue import Queue
 from queue_db.worker.leases import Heartbeat, Reports
 
 __all__ = ["HeldJobs"]
@@ -18,6 +21,9 @@ log = logging.getLogger("queue_db.held_jobs")
 
 # Seconds for which close() waits for a beat that runs.
 _LAST = 5.0
+
+# The tags of all objects of the process: a fence may be that of another database's job, too.
+_tags = count(1)
 
 
 class HeldJobs:
@@ -32,9 +38,9 @@ class HeldJobs:
                 job.complete()
 
     A job whose lease was lost leaves: a warning names it, and its event ``lost`` is set. Any thread may call the methods. After a
-    fork the child holds nothing: the jobs are its parent's.
+    fork the child holds nothing: the jobs are its parent's. Take out what you settle, and close it: until then it holds what it has.
 
-    :param lease: seconds, from each extension on.
+    :param lease: seconds, from each extension on. The first one comes after up to a third of it: claim with at least this lease.
     :param outage: hears of failures, in place of the log.
     :raises ArgumentError: ``lease`` is not a number of seconds above 0.
     """
@@ -56,8 +62,18 @@ class HeldJobs:
         self._closed = threading.Event()
 
     def add(self, job: LeasedJob) -> str:
-        """Extend the lease of a job from now on. Return its tag: the fence that the job has now."""
-        tag = job.fence
+        """Extend the lease of a job from now on. Return its tag, which no other job of the process gets.
+
+        :raises ArgumentError: it is no leased job of a :class:`~queue_db.Queue`, or is settled.
+        :raises ConfigurationError: this object is closed.
+        """
+        if not isinstance(job, LeasedJob) or not isinstance(job.source, Queue):
+            raise ArgumentError(f"add() takes a LeasedJob, as Queue.claim() returns it, not an object of {type(job).__name__}")
+        if job.settled:
+            raise ArgumentError(f"job {job.id} has no lease to extend: {job.settled_by} has ended it")
+        if self._closed.is_set():
+            raise ConfigurationError("these HeldJobs are closed, and extend no leases: make others")
+        tag = str(next(_tags))
         self._by_tag[tag] = job
         if self._thread is None:
             with self._lock:
@@ -80,7 +96,7 @@ class HeldJobs:
 
     def jobs(self) -> list[LeasedJob]:
         """The jobs that are held, queue by queue."""
-        return sorted(self._by_tag.copy().values(), key=lambda job: job.queue)
+        return sorted(self._by_tag.copy().values(), key=lambda job: (job.queue, id(job.source)))
 
     def close(self) -> None:
         """End the thread. What is still held is due again when its lease ends."""
@@ -98,9 +114,10 @@ class HeldJobs:
         closed, wait = self._closed, self.lease / 3
         beat = Heartbeat(self, self.lease, self._lose, self._outage).beat
         while not closed.wait(wait):
-            wait = beat()
+            # Without jobs the database is not asked: then nothing is known of an outage.
+            wait = beat() if self._by_tag else self.lease / 3
 
     def _lose(self, job: LeasedJob) -> None:
-        if any(self.take(tag) for tag, held in self._by_tag.copy().items() if held is job):
+        if [tag for tag, held in self._by_tag.copy().items() if held is job and self.take(tag)]:
             job.lost.set()
             log.warning("the lease of job %d (%s) in %r was lost: another consumer gets it", job.id, job.kind, job.queue)

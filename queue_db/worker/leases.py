@@ -125,25 +125,28 @@ class Heartbeat:
     def beat(self) -> float:
         """Extend the leases once; return how many seconds to wait until the next beat."""
         wait = self._lease / 3
-        all_well = True
-        for queue, jobs in groupby(self._in_flight.jobs(), key=queue_of):
+        held = self._in_flight.jobs()
+        all_well, extended = True, not held  # if nothing is held, nothing fails
+        for queue, group in groupby(held, key=queue_of):
+            jobs = list(group)
             retry = self._retries.setdefault(queue, Pause(self._lease / 60, self._lease / 6))
             again = retry.next()
             try:
-                done = self._extend(queue, list(jobs))
+                waiting = self._extend(queue, jobs)
             except Exception as error:  # noqa: BLE001 - the outage logs it, an unexpected error with its traceback
                 self._outage.failed(f"extending the leases of {queue.name!r}", error, again)
-                done = all_well = False
-            if done:
-                retry.reset()
-            else:
+                waiting, all_well = len(jobs), False
+            extended = extended or waiting < len(jobs)
+            if waiting:
                 wait = min(wait, again)
-        if all_well:
+            else:
+                retry.reset()
+        if all_well and extended:  # for jobs in verbs the database was not asked
             self._outage.worked()
         return wait
 
-    def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
-        """Extend the leases of one queue; False: try again soon, because some rows are locked or a verb runs on a job."""
+    def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> int:
+        """Extend the leases of one queue; return how many to try again soon: their rows are locked, or verbs run on them."""
         # A verb that runs on a job may wait for a lock in the database. So the next beat extends the lease of this job.
         in_verbs = jobs_in_verbs()
         batch = [job for job in jobs if job not in in_verbs]
@@ -158,7 +161,7 @@ class Heartbeat:
                 self._lost(job)
         if waiting:
             log.debug("%d leases of %r are not extended yet: their rows are locked", waiting, queue.name)
-        return not waiting
+        return waiting
 
 
 def queue_of(job: LeasedJob) -> Queue:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+from contextlib import ExitStack
 
 import pytest
 
-from queue_db import ArgumentError, StorageError
+from queue_db import ArgumentError, ConfigurationError, QueueDB, StorageError
+from queue_db.aio import AsyncQueueDB
 from queue_db.held_jobs import HeldJobs
-from tests.patience import HOURS, wait_for
+from queue_db.verbs.running import Verbs
+from queue_db.worker.leases import Heartbeat
+from tests.patience import HOURS, PATIENCE, wait_for
 
 
 @pytest.fixture
@@ -99,6 +105,91 @@ def test_a_failure_is_reported_and_tried_again(queue, monkeypatch):
     assert job.complete()
 
 
+class Rounds:
+    """In place of the event of close(): set after some rounds, at once."""
+
+    left = 3
+
+    def wait(self, seconds: float) -> bool:
+        self.left -= 1
+        return not self.left
+
+
+def test_an_outage_is_not_over_before_the_database_has_answered(queue):
+    heard: list[str] = []
+
+    class Heard:
+        def failed(self, what: str, error: BaseException, wait: float) -> None:
+            heard.append("failed")
+
+        def worked(self) -> None:
+            heard.append("worked")
+
+    queue.enqueue("k")
+    (job,) = queue.claim(lease=HOURS)
+    with HeldJobs(HOURS, outage=Heard()) as held:
+        tag = held.add(job)
+        heartbeat = Heartbeat(held, HOURS, held._lose, Heard())
+        with Verbs([job]):  # as while a verb waits for the database
+            heartbeat.beat()
+        assert heard == []
+        heartbeat.beat()
+        assert heard == ["worked"]
+        held.take(tag)
+    held._closed = Rounds()
+    held._run()
+    assert heard == ["worked"]
+
+
+def test_jobs_of_two_databases_have_tags_of_their_own(tmp_path):
+    with ExitStack() as stack:
+        held, jobs = stack.enter_context(HeldJobs(HOURS)), []
+        for number in range(2):
+            db = stack.enter_context(QueueDB(f"sqlite:///{tmp_path}/{number}.db"))
+            db.migrate()
+            db.queue("q").enqueue("k")
+            jobs += db.queue("q").claim(lease=HOURS)
+        assert jobs[0].fence == jobs[1].fence
+        tags = [held.add(job) for job in jobs]
+        assert [held.take(tag) for tag in tags] == jobs
+
+
+def test_what_has_no_lease_is_refused(queue):
+    for _ in range(2):
+        queue.enqueue("k")
+    (popped,) = queue.pop()
+    (job,) = queue.claim()
+    assert job.complete()
+    with HeldJobs(HOURS) as held:
+        for wrong in (popped, job.id, None):
+            with pytest.raises(ArgumentError, match=r"add\(\) takes a LeasedJob"):
+                held.add(wrong)
+        with pytest.raises(ArgumentError, match="complete has ended it"):
+            held.add(job)
+        assert held.tags() == []
+
+
+def test_a_job_for_asyncio_is_refused(tmp_path):
+    async def main() -> None:
+        async with AsyncQueueDB(f"sqlite+aiosqlite:///{tmp_path}/a.db") as db:
+            await db.migrate()
+            await db.queue("q").enqueue("k")
+            (job,) = await db.queue("q").claim()
+            with HeldJobs(HOURS) as held, pytest.raises(ArgumentError, match="not an object of AsyncLeasedJob"):
+                held.add(job)
+
+    asyncio.run(main())
+
+
+def test_closed_ones_take_no_jobs(queue):
+    queue.enqueue("k")
+    (job,) = queue.claim(lease=HOURS)
+    held = HeldJobs(HOURS)
+    held.close()
+    with pytest.raises(ConfigurationError, match="closed"):
+        held.add(job)
+
+
 @pytest.mark.parametrize("lease", [0, -1, "60", None])
 def test_a_lease_that_is_none_is_refused(lease):
     with pytest.raises(ArgumentError, match="lease"):
@@ -113,6 +204,7 @@ def test_after_a_fork_the_child_holds_nothing_of_its_parent(queue):
         held._lock.acquire()  # as in another thread of the parent, at this moment
         pid = os.fork()
         if not pid:
+            signal.alarm(int(PATIENCE))  # ends a child that hangs
             status = 1
             try:
                 empty = held.take(tag) is None
