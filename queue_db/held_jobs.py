@@ -38,7 +38,7 @@ class HeldJobs:
                 job.complete()
 
     A job whose lease was lost leaves: a warning names it, and its event ``lost`` is set. Any thread may call the methods. After a
-    fork the child holds nothing: the jobs are its parent's. Take out what you settle, and close it: until then it holds what it has.
+    fork the child holds nothing: the jobs are its parent's. Take out what you settle, and close it: until then it holds the rest.
 
     :param lease: seconds, from each extension on. The first one comes after up to a third of it: claim with at least this lease.
     :param outage: hears of failures, in place of the log.
