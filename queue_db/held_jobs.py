@@ -64,6 +64,8 @@ class HeldJobs:
     def add(self, job: LeasedJob) -> str:
         """Extend the lease of a job from now on. Return its tag, which no other job of the process gets.
 
+        A job of ``claim(delete=True)`` has no row to extend: it counts as lost at the first beat.
+
         :raises ArgumentError: it is no leased job of a :class:`~queue_db.Queue`, or is settled.
         :raises ConfigurationError: this object is closed.
         """
