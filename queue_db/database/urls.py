@@ -88,7 +88,15 @@ def url_of(
     kind = known.get(scheme.partition("+")[0])
     if kind is None:
         raise ConfigurationError(f"unknown database scheme {scheme!r}; use one of: {', '.join(sorted(known))}")
-    return kind().server.url(scheme, host=host, database=database, port=port, username=user, password=password)
+    if kind().server.file(URL.create(scheme, database="a")) is None:
+        return URL.create(scheme, host=host, database=database, port=port, username=user, password=password)
+    # A file has neither a server nor a login. Others' settings have its path in either field.
+    path = database or host
+    if not path:
+        raise ConfigurationError(
+            f"a database of {kind().title} needs the path of its file; :memory: is lost with its one connection"
+        )
+    return URL.create(scheme, database=path)
 
 
 def missing_file(url: URL) -> Path | None:

@@ -75,10 +75,6 @@ class Server:
         """The file of the database. Default: None, because the database is not a file."""
         return None
 
-    def url(self, scheme: str, *, host: str | None, database: str | None, **login: Any) -> URL:
-        """The URL of a database, from its parts: ``login`` has ``port``, ``username`` and ``password``."""
-        return URL.create(scheme, host=host, database=database, **login)
-
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         """Return the engine that the library's transactions use.
 

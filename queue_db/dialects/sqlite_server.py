@@ -15,7 +15,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, SingletonThreadPool
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.server import Server
 from queue_db.dialects.transactions import Sender
-from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.errors import ArgumentError
 from queue_db.model import Fault
 
 # The options of the driver in a URL. With uri=true, SQLite itself takes other options.
@@ -68,13 +68,6 @@ class SQLiteServer(Server):
         if url.database in IN_MEMORY or url.database.startswith("file:"):
             return None
         return Path(url.database)
-
-    def url(self, scheme: str, *, host: str | None, database: str | None, **login: Any) -> URL:
-        # A file has neither a server nor a login. Others' settings have its path in either field.
-        path = database or host
-        if not path:
-            raise ConfigurationError("a database of SQLite needs the path of its file; :memory: is lost with its one connection")
-        return URL.create(scheme, database=path)
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:

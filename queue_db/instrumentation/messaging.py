@@ -62,6 +62,10 @@ class Operation:
         if error is not None:
             self._span.record_exception(error)
 
+    def lose(self, why: str) -> None:
+        """Leases were lost, so something is not settled."""
+        self.fail(LeaseLostError.__qualname__, why)
+
 
 class Telemetry:
     """The tracer and the instruments for one database."""
@@ -191,7 +195,7 @@ class Telemetry:
         with self.operation(name, "settle", place, SpanKind.CLIENT, of_messages(jobs), self.links(jobs)) as operation:
             verdicts = settle()
             if lost := verdicts.count(Verdict.LOST):
-                operation.fail(LeaseLostError.__qualname__, f"{lost} of {len(verdicts)} leases were lost")
+                operation.lose(f"{lost} of {len(verdicts)} leases were lost")
             return verdicts
 
     def links(self, found: Iterable[Any]) -> list[Link]:

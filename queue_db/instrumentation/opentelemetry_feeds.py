@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.trace import SpanKind
 
-from queue_db.errors import LeaseLostError
 from queue_db.instrumentation.messaging import Attributes, Place, Telemetry, of_messages
 from queue_db.instrumentation.watching import Watcher
 from queue_db.model import Verdict
@@ -67,9 +66,8 @@ class FeedWatch:
                 number = len(ids)
                 if number > 1:
                     operation.note(messaging__batch__message_count=number)
-                elif (
-                    load("feeds.position", "Unnumbered").parse(ids[0]) is None
-                ):  # readers see the position, which such a message does not have yet
+                # A message without a number has no position yet, and the position is what readers see.
+                elif load("feeds.position", "Unnumbered").parse(ids[0]) is None:
                     operation.note(messaging__message__id=ids[0])
             return ids
         finally:
@@ -151,7 +149,7 @@ class FeedWatch:
         with self._telemetry.operation(name, "settle", place, SpanKind.CLIENT, about, self._telemetry.links(messages)) as operation:
             answer = settle()
             if answer is Verdict.LOST:
-                operation.fail(LeaseLostError.__qualname__, "the lease was lost")
+                operation.lose("the lease was lost")
             if counts and isinstance(answer, int) and "messaging.message.id" not in about:
                 operation.note(messaging__batch__message_count=answer)
             return answer

@@ -55,7 +55,7 @@ def test_a_url_is_made_of_the_parts_that_another_program_has() -> None:
     # A file has a path, in the one field or the other.
     assert str(url_of("sqlite", **parts)) == "sqlite:///d"  # type: ignore[arg-type]
     assert str(url_of("sqlite+aiosqlite", host="/a/b.db")) == "sqlite+aiosqlite:////a/b.db"
-    with pytest.raises(ConfigurationError, match="unknown database scheme 'oracle'; use one of: mariadb, mysql"):
+    with pytest.raises(ConfigurationError, match="unknown database scheme 'oracle'; use one of: .*mariadb, mysql"):
         url_of("oracle", host="h")
     with pytest.raises(ConfigurationError, match="needs the path of its file"):
         url_of("sqlite", host="", user="u")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,10 +132,15 @@ def test_dbt_enqueues_a_job_with_its_model_or_neither(kind: str, own_url: str, i
         assert [job.payload for job in reports.claim(9)] == [{"model": "all"}] * 2
 
 
+def with_commands() -> dict[str, str]:
+    """Variables of a shell that finds the commands of this environment, which need not be activated."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
 @SQLITE
 def test_a_warehouse_without_the_queue_enqueues_with_a_command(kind: str, own_url: str, tmp_path: Path) -> None:
     (command,) = re.findall(r"`dbt build && (queue-db [^`]*)`", (PAGES / "data-tools.md").read_text(encoding="utf-8"))
-    ran(["sh", "-c", command], {**os.environ, "QUEUE_DB_URL": own_url}, tmp_path)
+    ran(["sh", "-c", command], {**with_commands(), "QUEUE_DB_URL": own_url}, tmp_path)
     with QueueDB(own_url) as db:
         assert [(job.kind, job.payload) for job in db.queue("reports").claim(9)] == [("refresh", {"model": "all"})]
 
@@ -154,6 +160,6 @@ def test_the_job_of_kubernetes_works_a_queue_until_it_is_empty(kind: str, own_ur
     (tmp_path / "shop.py").write_text(SHOP)
     with QueueDB(own_url) as db:
         ids = db.queue("mail").enqueue_many([("welcome", number) for number in range(3)])
-        ran(container["command"], {**os.environ, variable["name"]: own_url}, tmp_path)
+        ran(container["command"], {**with_commands(), variable["name"]: own_url}, tmp_path)
         assert [db.finished(job_id).result for job_id in ids if job_id is not None] == [0, 1, 2]
-        ran(container["command"], {**os.environ, variable["name"]: own_url}, tmp_path)  # and with an empty queue
+        ran(container["command"], {**with_commands(), variable["name"]: own_url}, tmp_path)  # and with an empty queue
