@@ -41,8 +41,9 @@ class TaskRunner:
     def __init__(self, backend: QueueBackend, db: QueueDB) -> None:
         self._backend = backend
         self._db = db
-        # The results of tasks whose jobs are not completed yet, for the signal, by the id of the job.
-        self._ended: dict[int, TaskResult[..., Any]] = {}
+        # The results of tasks whose jobs are not completed yet, for the signal. By the attempt, and not by the id of the job: the
+        # event of an attempt that has failed may come after the next one has ended.
+        self._ended: dict[LeasedJob, TaskResult[..., Any]] = {}
 
     def __call__(self, job: LeasedJob) -> Any:
         """Run the task of a job."""
@@ -54,7 +55,7 @@ class TaskRunner:
 
     def settled(self, event: JobEvent) -> None:
         """Send the signal of a task whose job is completed: only now others see the result."""
-        result = self._ended.pop(event.job.id, None)
+        result = self._ended.pop(event.job, None)
         if result is not None and event.type == "completed":
             self._send_finished(result)
 
@@ -114,13 +115,13 @@ class TaskRunner:
     def _succeeded(self, job: LeasedJob, result: TaskResult[..., Any], record: Record, value: Any) -> dict[str, Any]:
         kept = stored_result(value, record)
         change(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)
-        self._ended[job.id] = result
+        self._ended[job] = result
         return kept
 
     def _failed(
         self, job: LeasedJob, record: Record, error: BaseException, wanted: TaskOptions, result: TaskResult[..., Any] | None
     ) -> None:
-        self._ended.pop(job.id, None)
+        self._ended.pop(job, None)
         record.add(error, job.attempts, most=wanted.max_attempts)
         if not job.state.save(record.stored()):
             return

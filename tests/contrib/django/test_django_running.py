@@ -13,6 +13,8 @@ import pytest
 from django.utils import timezone
 
 from queue_db import QueueDB
+from queue_db.worker import JobEvent
+from tests.patience import wait_for
 
 Work = Callable[..., Any]
 
@@ -99,6 +101,27 @@ def test_a_task_is_retried(tasks: Any, name: str, work: Work, tmp_path: Path, si
     assert result.attempts == 3
     assert [each.traceback.splitlines()[-1] for each in result.errors] == ["ValueError: kapow 0", "ValueError: kapow 1"]
     assert result.started_at < result.last_attempted_at
+    assert [signal for signal, *_ in signals].count("task_finished") == 1
+
+
+@pytest.mark.rest("above it a task is retried; here the event of its failure is late")
+def test_the_signal_of_a_task_is_not_taken_by_the_event_of_the_attempt_before(
+    tasks: Any, name: str, tmp_path: Path, signals: list[Any]
+) -> None:
+    from queue_db.contrib.django import worker
+
+    tries = tmp_path / "tries"
+    tasks.explode_twice.using(queue_name=name).enqueue(str(tries))
+
+    def late(event: JobEvent) -> None:
+        wait_for(lambda: [signal for signal, *_ in signals].count("task_started") == 3)
+
+    made = worker("default", [name])
+    made.on(late, "failed")
+    try:
+        made.run(until_empty=True)
+    finally:
+        made.db.close()
     assert [signal for signal, *_ in signals].count("task_finished") == 1
 
 
